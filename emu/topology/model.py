@@ -1,0 +1,132 @@
+"""A cluster as plain data: nodes, ports, links. Frozen and validated where it is made; nothing here knows a kernel."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from emu.errors import TopologyError
+from emu.topology.naming import checked_ifname
+from emu.topology.queue_profile import QueueProfile
+from emu.units import gbps
+
+RATE_MIN_BPS, RATE_MAX_BPS = gbps(1), gbps(1600)
+
+
+@dataclass(frozen=True, order=True)
+class Port:
+    """One end of a link: the node's name and the interface's name inside that node."""
+
+    node: str
+    ifname: str
+
+    def __post_init__(self) -> None:
+        checked_ifname(self.ifname)
+
+    def __str__(self) -> str:
+        return f"{self.node}:{self.ifname}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """One operating system with `gpus` accelerators, one NIC (rail0 … rail<gpus-1>) each."""
+
+    name: str
+    gpus: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Switch:
+    """`role` is the field's word (leaf, spine, …); `radix` is how many ports the box has."""
+
+    name: str
+    role: str
+    radix: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """A cable; both directions have `rate_bps` (nominal bit/s) and `delay_ns` (one way)."""
+
+    a: Port
+    b: Port
+    rate_bps: int
+    delay_ns: int = 0
+
+    def __post_init__(self) -> None:
+        if not RATE_MIN_BPS <= self.rate_bps <= RATE_MAX_BPS:
+            raise TopologyError(f"link {self.a} - {self.b}: rate {self.rate_bps / 1e9:g} Gb/s; want 1 to 1600 Gb/s")
+        if self.delay_ns < 0:
+            raise TopologyError(f"link {self.a} - {self.b}: delay {self.delay_ns} ns; want 0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topology:
+    """Nodes and links in a fixed order, with the queue that every switch port has.
+
+    path_mtu_bytes is RoCE's (256 … 4096): payload bytes per packet. TopologyError: a port used twice, a link to a
+    node that isn't there, more links than a switch has ports.
+    """
+
+    name: str
+    servers: tuple[Server, ...]
+    switches: tuple[Switch, ...]
+    links: tuple[Link, ...]
+    queue: QueueProfile
+    path_mtu_bytes: int = 4096
+
+    def __post_init__(self) -> None:
+        if self.path_mtu_bytes not in (256, 512, 1024, 2048, 4096):
+            raise TopologyError(f"mtu={self.path_mtu_bytes} is no RoCE path MTU; want 256, 512, 1024, 2048 or 4096")
+        _check_names(self)
+        _check_ports(self)
+
+    @property
+    def gpus(self) -> int:
+        return sum(server.gpus for server in self.servers)
+
+    def switches_of(self, role: str) -> tuple[Switch, ...]:
+        return tuple(switch for switch in self.switches if switch.role == role)
+
+    def peer(self, port: Port) -> Port:
+        """The port at the other end of `port`'s cable; KeyError if nothing is plugged in."""
+        for link in self.links:
+            if port == link.a:
+                return link.b
+            if port == link.b:
+                return link.a
+        raise KeyError(f"{port} has no link")
+
+
+def nic(server: int, gpu: int) -> Port:
+    """The NIC of GPU `gpu` of server `server`."""
+    return Port(f"srv{server}", f"rail{gpu}")
+
+
+def _check_names(topology: Topology) -> None:
+    names = Counter(node.name for node in (*topology.servers, *topology.switches))
+    twice = [name for name, count in names.items() if count > 1]
+    if twice:
+        raise TopologyError(f"node name {twice[0]!r} is used {names[twice[0]]} times; want every name once")
+    for port in _ports(topology.links):
+        if port.node not in names:
+            raise TopologyError(f"link at {port}: there is no node {port.node!r}")
+
+
+def _check_ports(topology: Topology) -> None:
+    uses = Counter(_ports(topology.links))
+    for port, count in uses.items():
+        if count > 1:
+            raise TopologyError(f"port {port} has {count} cables; want one")
+    degree = Counter(port.node for port in uses)
+    for switch in topology.switches:
+        if degree[switch.name] > switch.radix:
+            raise TopologyError(
+                f"{switch.name} needs {degree[switch.name]} ports but its radix is {switch.radix}; "
+                "use fewer links per switch or a bigger radix"
+            )
+
+
+def _ports(links: Iterable[Link]) -> Iterable[Port]:
+    return (port for link in links for port in (link.a, link.b))

@@ -1,0 +1,28 @@
+"""The one law of names: fit the kernel, can be read aloud, unique where they must be.
+
+Servers are srv0, srv1, …; switches leaf0, spine0, …. A server's NIC of GPU k is rail<k>; a switch port is
+down<j> (towards servers) or up<j> (towards spines). Interface names are unique within their namespace, as on a real
+machine; a port is written srv3:rail0 where the node matters.
+"""
+
+from __future__ import annotations
+
+from emu.errors import TopologyError
+
+IFNAME_MAX = 15  # IFNAMSIZ is 16 with the NUL, linux/if.h
+
+
+def checked_ifname(name: str) -> str:
+    """`name` itself, or TopologyError if Linux would not take it as an interface name."""
+    if not 0 < len(name) <= IFNAME_MAX:
+        raise TopologyError(
+            f"interface name {name!r} has {len(name)} characters; Linux allows 1 to {IFNAME_MAX}"
+        )
+    if any(c.isspace() or c in "/:" for c in name) or name in (".", ".."):
+        raise TopologyError(f"interface name {name!r} has a character that Linux refuses (space, '/' or ':')")
+    return name
+
+
+def ifname(role: str, index: int) -> str:
+    """rail3, down12, up0 …"""
+    return checked_ifname(f"{role}{index}")

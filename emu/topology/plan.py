@@ -1,0 +1,185 @@
+"""The plan: everything the live fabric will be, decided before a kernel is touched. Pure, deterministic, printable.
+
+`make_plan` gives every port its number, hardware address, address, peer and queue, and every node its routes, rules and
+neighbours; `emu.fabric` only carries it out and reads it back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from emu.topology import addressing
+from emu.topology.model import Link, Port, Topology
+from emu.topology.queue_profile import QueueProfile
+from emu.topology.routing import next_hops, with_default
+
+# RoCEv2 round a payload: IPv4 20 + UDP 8 + BTH 12 + RETH 16 + immediate 4 + iCRC 4 (domain facts 1.1, 1.3)
+ROCE_OVERHEAD_BYTES = 64
+ETHERNET_BYTES = 14
+RAIL_TABLE = 100  # policy routing table of NIC rail<k> is RAIL_TABLE + k
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortPlan:
+    """One interface. `queue` is None on a NIC, which only has its line rate."""
+
+    port: Port
+    peer: Port
+    ifindex: int
+    mac: str
+    address: str
+    peer_address: str
+    peer_mac: str
+    rate_bps: int
+    delay_ns: int
+    queue: QueueProfile | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """`prefix` ("0.0.0.0/0" is the default route) over `via` (own interfaces; more than one is ECMP)."""
+
+    prefix: str
+    via: tuple[str, ...]
+    table: int = 254
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodePlan:
+    """A namespace. A server's `rail_tables` are (NIC, routing table): its traffic leaves by the NIC it is from."""
+
+    name: str
+    role: str
+    ports: tuple[PortPlan, ...]
+    routes: tuple[Route, ...]
+    rail_tables: tuple[tuple[PortPlan, int], ...] = ()
+    hash_seed: int = 0
+
+    @property
+    def forwards(self) -> bool:
+        return self.role != "server"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Nodes in the topology's order (servers, then switches)."""
+
+    topology: Topology
+    seed: int
+    nodes: tuple[NodePlan, ...]
+
+    @property
+    def link_mtu_bytes(self) -> int:
+        return self.topology.path_mtu_bytes + ROCE_OVERHEAD_BYTES
+
+    @property
+    def frame_bytes(self) -> int:
+        """The longest frame: what a shaper's burst has to hold."""
+        return self.link_mtu_bytes + ETHERNET_BYTES
+
+    @property
+    def ports(self) -> dict[Port, PortPlan]:
+        return {plan.port: plan for node in self.nodes for plan in node.ports}
+
+    @property
+    def fastest_bps(self) -> int:
+        return max(link.rate_bps for link in self.topology.links)
+
+
+def make_plan(topology: Topology, seed: int) -> Plan:
+    """`seed` decides each switch's ECMP hash seed; everything else follows from the topology."""
+    numbers = _number_ports(topology)
+    addresses = _addresses(topology)
+    ports: dict[str, list[PortPlan]] = {node.name: [] for node in (*topology.servers, *topology.switches)}
+    switches = {switch.name for switch in topology.switches}
+    for link in topology.links:
+        for own, peer in ((link.a, link.b), (link.b, link.a)):
+            ports[own.node].append(
+                _port_plan(link, own, peer, numbers, addresses, topology.queue if own.node in switches else None)
+            )
+    routes = _switch_routes(topology, addresses)
+    nodes = [_server_plan(server.name, ports[server.name]) for server in topology.servers]
+    nodes += [
+        NodePlan(name=s.name, role=s.role, ports=tuple(ports[s.name]), routes=routes[s.name], hash_seed=hash_seed(seed, s.name))
+        for s in topology.switches
+    ]
+    return Plan(topology=topology, seed=seed, nodes=tuple(nodes))
+
+
+def hash_seed(seed: int, switch: str) -> int:
+    """Non-zero 32-bit ECMP seed of a switch (0 would mean the kernel's own, shared by all namespaces)."""
+    digest = hashlib.sha256(f"{seed}/{switch}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") or 1
+
+
+def _number_ports(topology: Topology) -> dict[Port, int]:
+    ports = [port for link in topology.links for port in (link.a, link.b)]
+    return {port: number for number, port in enumerate(ports, start=addressing.FIRST_IFINDEX)}
+
+
+@dataclass(frozen=True)
+class _Addresses:
+    of: dict[Port, str]
+    prefix: dict[str, str]  # access switch -> its NICs' prefix
+
+
+def _addresses(topology: Topology) -> _Addresses:
+    servers = {server.name for server in topology.servers}
+    under: dict[str, list[Link]] = {}
+    between: list[Link] = []
+    for link in topology.links:
+        if link.a.node in servers:
+            under.setdefault(link.b.node, []).append(link)
+        else:
+            between.append(link)
+    largest = max(map(len, under.values()))
+    of: dict[Port, str] = {}
+    prefixes: dict[str, str] = {}
+    for number, (switch, links) in enumerate(under.items()):
+        prefix = addressing.access_prefix(number, largest)
+        prefixes[switch] = str(prefix)
+        for place, link in enumerate(links):
+            of[link.b], of[link.a] = addressing.nic_pair(prefix, place)
+    for number, link in enumerate(between):
+        of[link.a], of[link.b] = addressing.fabric_pair(number)
+    return _Addresses(of, prefixes)
+
+
+def _port_plan(
+    link: Link, own: Port, peer: Port, numbers: dict[Port, int], addresses: _Addresses, queue: QueueProfile | None
+) -> PortPlan:
+    return PortPlan(
+        port=own, peer=peer, ifindex=numbers[own], mac=addressing.mac(numbers[own]), address=addresses.of[own],
+        peer_address=addresses.of[peer], peer_mac=addressing.mac(numbers[peer]),
+        rate_bps=link.rate_bps, delay_ns=link.delay_ns, queue=queue,
+    )
+
+
+def _server_plan(name: str, ports: list[PortPlan]) -> NodePlan:
+    """Each NIC has a table of its own; without a source address the first NIC is used."""
+    routes = [Route(prefix="0.0.0.0/0", via=(ports[0].port.ifname,))]
+    routes += [
+        Route(prefix="0.0.0.0/0", via=(port.port.ifname,), table=RAIL_TABLE + k) for k, port in enumerate(ports)
+    ]
+    tables = tuple((port, RAIL_TABLE + k) for k, port in enumerate(ports))
+    return NodePlan(name=name, role="server", ports=tuple(ports), routes=tuple(routes), rail_tables=tables)
+
+
+def _switch_routes(topology: Topology, addresses: _Addresses) -> dict[str, tuple[Route, ...]]:
+    switches = [switch.name for switch in topology.switches]
+    adjacency: dict[str, list[tuple[str, str]]] = {name: [] for name in switches}
+    for link in topology.links:
+        if link.a.node in adjacency and link.b.node in adjacency:
+            adjacency[link.a.node].append((link.b.node, link.a.ifname))
+            adjacency[link.b.node].append((link.a.node, link.b.ifname))
+    table = next_hops(adjacency, list(addresses.prefix))
+    return {name: _as_routes(table.get(name, {}), addresses.prefix) for name in switches}
+
+
+def _as_routes(targets: dict[str, tuple[str, ...]], prefix: dict[str, str]) -> tuple[Route, ...]:
+    default, exceptions = with_default(targets)
+    routes = [Route(prefix=prefix[target], via=via) for target, via in exceptions.items()]
+    if default:
+        routes.append(Route(prefix="0.0.0.0/0", via=default))
+    return tuple(routes)
