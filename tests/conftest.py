@@ -1,0 +1,93 @@
+"""What a test may need and how it is told that the machine has not got it.
+
+A test says `@pytest.mark.needs_red`; where the need is missing it is skipped with a reason that names the missing thing
+and the way out. With `--require-all` (CI) it fails instead, so that nothing important is skipped unseen. Each need is
+looked into once per session, and only when a test asks.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import os
+import secrets
+import shutil
+import subprocess
+
+import pytest
+
+SKIPPED_NEEDS: collections.Counter[str] = collections.Counter()
+RED = "tc qdisc add dev lo root red limit 400000 min 30000 max 90000 avpkt 1000 burst 55 bandwidth 10mbit"
+
+
+def lacks_root() -> str | None:
+    return None if os.geteuid() == 0 else "root rights; run the tests with sudo, or in the lab kernel"
+
+
+def lacks_red() -> str | None:
+    """Asked of the kernel itself, in a network namespace that ends with the question."""
+    unshare = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
+    asked = subprocess.run([*unshare, "sh", "-c", RED], capture_output=True, text=True, timeout=30)
+    if asked.returncode == 0:
+        return None
+    answer = asked.stderr.strip().splitlines()[-1:] or ["no answer"]
+    return f"the RED queue, sch_red ({answer[0]}); modprobe sch_red, or run in the lab kernel: railbed kernel build"
+
+
+def lacks_bpf_marker() -> str | None:
+    from emu.bpf import loader
+
+    reason = loader.marker_supported()
+    return None if reason is None else f"the BPF marker ({reason}); run as root on Linux 6.1 or newer"
+
+
+def lacks_lab_kernel() -> str | None:
+    from emu.lab import kernel
+
+    return None if kernel.path() is not None else "the lab kernel; build it: railbed kernel build"
+
+
+def lacks_tshark() -> str | None:
+    return None if shutil.which("tshark") else "tshark; install it: ./lab setup"
+
+
+LACKS = {
+    "needs_root": lacks_root,
+    "needs_red": lacks_red,
+    "needs_bpf_marker": lacks_bpf_marker,
+    "needs_lab_kernel": lacks_lab_kernel,
+    "needs_tshark": lacks_tshark,
+}
+
+
+@functools.cache
+def lacking(need: str) -> str | None:
+    """Why `need`, one of LACKS, is not met on this machine, or None."""
+    return LACKS[need]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--require-all", action="store_true", help="fail a test whose need is missing, don't skip it")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """First, so that no fixture is built for a test that can't run."""
+    for need in LACKS:
+        if item.get_closest_marker(need) is None or (reason := lacking(need)) is None:
+            continue
+        if item.config.getoption("--require-all"):
+            pytest.fail(f"{need}: this machine lacks {reason}", pytrace=False)
+        SKIPPED_NEEDS[need] += 1
+        pytest.skip(f"{need}: this machine lacks {reason}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    counts = ", ".join(f"{need} {count}" for need, count in sorted(SKIPPED_NEEDS.items()))
+    terminalreporter.write_line(f"{SKIPPED_NEEDS.total()} skipped" + (f": {counts}" if counts else ""))
+
+
+@pytest.fixture
+def run_id() -> str:
+    """6 hex digits, new for each test, for the names of all that the test makes."""
+    return secrets.token_hex(3)
