@@ -1,0 +1,119 @@
+"""The live fabric: a mininet.net.Mininet whose nodes and links are made from a plan through netlink batches.
+
+    with Fabric(make_plan(topology, seed), scale) as fabric:
+        fabric.get("srv0").cmd("ping -c 1 10.0.0.3")
+
+Leaving the block, an exception, Ctrl-C or a build that fails half-way removes everything; `railbed clean` does the same for
+a process that was killed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from mininet.net import Mininet
+
+from emu.bpf.loader import Bpf
+from emu.errors import MissingFeature
+from emu.fabric import build, clean, host, queue, registry
+from emu.fabric.marker import attach_markers
+from emu.fabric.netlink import Netlink
+from emu.fabric.nodes import FabricIntf, FabricLink, FabricNode
+from emu.fabric.probe import probe, require_root
+from emu.scale import Scale
+from emu.topology.model import Port
+from emu.topology.plan import Plan, PortPlan
+
+Advance = Callable[[int], None]
+
+
+class Fabric(Mininet):
+    """Servers are Mininet hosts, switches Mininet switches; `ports` and `settings` give plan and queue by Port."""
+
+    def __init__(self, plan: Plan, scale: Scale, *, advance: Advance = lambda _steps: None) -> None:
+        require_root()
+        Mininet.inited = True  # its init() would raise limits of the whole machine
+        super().__init__(topo=None, build=False, controller=None)
+        self.plan, self.scale, self._advance = plan, scale, advance
+        self.run_id = registry.new_run_id()
+        self.ports: dict[Port, PortPlan] = plan.ports
+        self.marker = choose_marker(plan)
+        self.settings = {
+            port: queue.setting(port_plan, scale, plan.frame_bytes, self.marker == "red")
+            for port, port_plan in self.ports.items()
+        }
+        self.knobs_compared = 0
+        self._undo = ExitStack()
+
+    def __enter__(self) -> Fabric:
+        with ExitStack() as undo:
+            registry.register(self.run_id)
+            undo.callback(host.restore_backlog)
+            undo.callback(registry.forget, self.run_id)
+            host.raise_backlog()
+            undo.callback(clean.kill_processes, self.run_id)
+            self._build(undo)
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Remove the fabric; a second call does nothing."""
+        for node in self.hosts + self.switches:
+            node.terminate()
+        self._undo.close()
+
+    def netlink(self, node: str) -> Netlink:
+        """The netlink socket of a node's namespace."""
+        return self._sockets[node]
+
+    def bpf(self) -> Bpf:
+        """Programs and maps of this run; what is loaded through it goes when the fabric goes."""
+        return self._bpf
+
+    def limit_nic(self, nic: Port, rate_bps: int) -> None:
+        """Make a NIC send at `rate_bps` (nominal): the rate limiter of the NIC's hardware, read back."""
+        limited = queue.with_rate(self.settings[nic], self.scale.kernel_bps(rate_bps) // 8)
+        queue.change_rate(self.netlink(nic.node), limited, str(nic))
+        wrong = queue.mismatches([limited], queue.read(self.netlink(nic.node)), {limited.ifindex: str(nic)})
+        build.refuse(wrong, nic.node)
+        self.settings[nic] = limited
+
+    def _build(self, undo: ExitStack) -> None:
+        self._sockets = build.make_namespaces(self.plan, self.run_id, undo)
+        self._bpf = undo.enter_context(Bpf(self.run_id))
+        build.plug_cables(self.plan, self._sockets, self._advance)
+        build.configure(self.plan, self.settings, self._sockets, self._advance)
+        if self.marker == "bpf":
+            attach_markers(self)
+        self.knobs_compared = build.read_back(self.plan, self.settings, self._sockets)
+        self._register_with_mininet()
+
+    def _register_with_mininet(self) -> None:
+        intfs: dict[Port, FabricIntf] = {}
+        for planned in self.plan.nodes:
+            node = FabricNode(planned.name, run_id=self.run_id, role=planned.role)
+            (self.switches if planned.forwards else self.hosts).append(node)
+            self.nameToNode[planned.name] = node
+            intfs |= {port.port: FabricIntf(node, port) for port in planned.ports}
+        self.links = [FabricLink(intfs[cable.a], intfs[cable.b]) for cable in self.plan.topology.links]
+
+
+def choose_marker(plan: Plan) -> str:
+    """What marks ECN here: "red", "bpf", or "none" where no queue asks for marks; MissingFeature if nothing can."""
+    if not plan.topology.queue.ecn:
+        return "none"
+    found = probe()
+    forced = os.environ.get("RAILBED_MARKER")
+    if found.works("sch_red") and forced != "bpf":
+        return "red"
+    if found.works("bpf_marker"):
+        return "bpf"
+    raise MissingFeature(
+        f"this kernel cannot mark ECN: no sch_red ({found.lacks('sch_red')}), no BPF marker ({found.lacks('bpf_marker')}); "
+        "use --clock virtual"
+    )
