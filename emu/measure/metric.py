@@ -1,0 +1,32 @@
+"""The two things a run states: a metric (what was measured) and a fidelity check (whether to believe it).
+
+Never a bare number: every value carries its unit, and a note where the formula has an input (the busbw factor, say).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One measured figure; `name` is a key of result.json (docs/design.md, the contract)."""
+
+    name: str
+    value: Value
+    unit: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One reason to believe the run or not: measured `value` against `limit`; a miss makes the run invalid."""
+
+    name: str
+    value: Value
+    limit: Value
+    ok: bool
+    unit: str = ""
+    note: str = ""

@@ -1,0 +1,14 @@
+"""Scenarios: a question about a fabric, as one file that says what is built, what is run and what is expected.
+
+A scenario file needs only what is named here.
+"""
+
+from emu.measure.metric import Check, Metric
+from emu.report.result import Result
+from emu.report.table import Column
+from emu.scenario import parameters
+from emu.scenario.command import main
+from emu.scenario.outcome import Outcome
+from emu.scenario.parameter import Parameter
+
+__all__ = ["Check", "Column", "Metric", "Outcome", "Parameter", "Result", "main", "parameters"]

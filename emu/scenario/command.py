@@ -1,0 +1,88 @@
+"""`railbed run`, which is also what a scenario file does when it is run by itself."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from emu.report import exits, table
+from emu.report.progress import Progress
+from emu.report.result import exit_code, make_folder
+from emu.scenario import clock as clocks
+from emu.scenario import live, loader
+from emu.scenario.choice import Choice
+from emu.scenario.runner import Finished, Runner
+
+
+@click.command("run")
+@click.argument("scenario")
+@click.option(
+    "--clock",
+    type=click.Choice([clocks.REAL, clocks.VIRTUAL]),
+    default=clocks.REAL,
+    show_default=True,
+    help="real: this kernel, as root. virtual: the lab kernel, exact and without root.",
+)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=1, show_default=True, help="Of everything random.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE[,VALUE...]",
+    help="A parameter of the scenario; a list makes one row for each value. May be repeated.",
+)
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for result.json.")
+def run(scenario: str, clock: str, seed: int, settings: Sequence[str], out: Path | None) -> int:
+    """Run SCENARIO (a name from `railbed list`, or a file) and print its table."""
+    loaded = loader.load(scenario)
+    choice = loaded.parameters.choose(settings, seed=seed)
+    for p in choice.combinations():
+        loaded.topology(p)  # pure: a cluster that cannot be is refused before anything boots or is built
+    if clocks.must_reexecute(clock):
+        return clocks.reexecute(_arguments(loaded, clock, seed, settings, out), seed, _folders(loaded, choice, out))
+    clocks.need_root()
+    build = functools.partial(live.build, clock=clock)
+    with Progress(plain=clocks.inside_guest()) as progress:
+        runner = Runner(scenario=loaded, choice=choice, build=build, progress=progress, clock=clock, out=out)
+        finished = runner.run()
+    table.print_result(finished.result, loaded.columns, table.make_console())
+    _say_how_it_ended(finished)
+    return finished.exit_code
+
+
+def main(file: str) -> None:
+    """For the end of a scenario file: `python scenarios/NAME.py ...` is `railbed run scenarios/NAME.py ...`."""
+    sys.exit(exits.run_command(run, [str(Path(file).resolve()), *sys.argv[1:]], prog=Path(file).name))
+
+
+def _arguments(
+    scenario: loader.Scenario, clock: str, seed: int, settings: Sequence[str], out: Path | None
+) -> list[str]:
+    options = [f"--clock={clock}", f"--seed={seed}", *(f"--set={setting}" for setting in settings)]
+    return ["run", str(scenario.path), *options, *([f"--out={out}"] if out else [])]
+
+
+def _folders(scenario: loader.Scenario, choice: Choice, out: Path | None) -> list[Path]:
+    """What the lab kernel must show us: the scenario's folder, those of files named in parameters, and --out."""
+    texts = [value for p in choice.combinations() for value in p.as_dict().values() if isinstance(value, str)]
+    named = {Path(path) for text in texts for path in (text, text.rpartition(":")[0])}  # FILE or FILE:NAME
+    files = [scenario.path, *(path for path in named if path.is_file())]
+    return sorted({path.resolve().parent for path in files} | ({make_folder(out).resolve()} if out else set()))
+
+
+def _say_how_it_ended(finished: Finished) -> None:
+    result = finished.result
+    if finished.interrupted:
+        exits.complain(f"{result.scenario}: interrupted; what was measured before is kept")
+    elif exit_code(result, expectation_failed=False):
+        missed = "; ".join(
+            f"{check.name} is {table.plain(check.value)}, limit {table.plain(check.limit)}"
+            for check in result.failed_checks
+        )
+        exits.complain(f"{result.scenario}: not valid: {missed}")
+    elif finished.failure is not None:
+        exits.complain(f"{result.scenario}: expectation not met: {finished.failure}")

@@ -1,0 +1,71 @@
+"""The knobs of a scenario: those that mean the same in every scenario (docs/design.md), and how one selects its own.
+
+    PARAMETERS = parameters.select(
+        "mtu", "kmin_bytes",                # common ones, with the defaults below
+        rate_gbps=100, lb=("ecmp", "spray"),    # common ones with this scenario's default; a tuple = one row each
+        senders=Parameter(int, 8, "hosts that send to the one receiver", minimum=1))    # its own, or one narrowed
+
+Defaults: a 400 Gb/s rail cluster of four 8-GPU servers, SONiC's own ECN profile (AZURE_LOSSLESS, qos_config.j2), and
+NCCL's one QP per connection and 1 MiB network message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from emu.errors import unknown
+from emu.scenario.choice import ParameterSet, ValueOrList
+from emu.scenario.parameter import Parameter
+from emu.units import mib
+
+COMMON = {
+    "gpus": Parameter(int, 32, "GPUs, one NIC each", minimum=1),
+    "gpus_per_server": Parameter(int, 8, "GPUs, and so NICs, of a server", minimum=1),
+    "wiring": Parameter(
+        str, "rail", "NIC k of every server to leaf k, or all NICs of a server to one leaf", choices=("rail", "single")
+    ),
+    "leaf_down": Parameter(int, 8, "leaf ports towards NICs", "ports", minimum=1),
+    "leaf_up": Parameter(int, 8, "leaf ports towards spines", "ports", minimum=0),
+    "rate_gbps": Parameter(int, 400, "nominal rate of every link", "Gb/s", minimum=1, maximum=1600),
+    "mtu": Parameter(
+        int, 4096, "RoCE path MTU, the payload of a full packet", "bytes", choices=(256, 512, 1024, 2048, 4096)
+    ),
+    "delay_ns": Parameter(int, 0, "one-way propagation of a link, in fabric time", "ns", minimum=0),
+    "lb": Parameter(
+        str,
+        "ecmp",
+        "how a leaf chooses the uplink",
+        choices=("ecmp", "eecmp", "path", "spray", "random", "rr", "flowlet", "ddc"),
+    ),
+    "algo": Parameter(
+        str,
+        "ring",
+        "collective algorithm",
+        choices=("ring", "single_tree", "tree", "nvls", "nvls_tree", "collnet_direct", "collnet_chain"),
+    ),
+    "size_bytes": Parameter(int, mib(1), "message size", "bytes", minimum=1),
+    "qps": Parameter(int, 1, "queue pairs per connection", minimum=1, maximum=128),
+    "kmin_bytes": Parameter(int, mib(1), "queue length from which packets are marked", "bytes", minimum=1),
+    "kmax_bytes": Parameter(int, mib(2), "queue length from which every packet is marked", "bytes", minimum=1),
+    "pmax": Parameter(float, 0.05, "marking probability just below kmax_bytes", minimum=0, maximum=1),
+    "ecn_profile": Parameter(str, "", "SONiC CONFIG_DB FILE[:NAME] with a WRED_PROFILE, in place of kmin, kmax, pmax"),
+    "transport": Parameter(str, "gbn", "loss repair: go-back-N or selective repeat", choices=("gbn", "sr")),
+    "cc": Parameter(str, "dcqcn", "congestion control of the NICs", choices=("dcqcn", "none")),
+    "payload": Parameter(str, "elided", "carry the payload, or only account for it", choices=("elided", "full")),
+    "dilation": Parameter(int, 0, "how much slower than the fabric the kernel runs it; 0 chooses", minimum=0),
+    "buffer_bytes": Parameter(int, mib(16), "room of a port's queue; what does not fit is dropped", "bytes", minimum=1),
+}
+
+
+def select(*names: str, **own: Parameter | ValueOrList) -> ParameterSet:
+    """The parameters that a scenario honours: common ones by name, then its own (see the top of this file)."""
+    chosen = {}
+    for name in (*names, *own):
+        declared = own.get(name)
+        if isinstance(declared, Parameter):
+            chosen[name] = declared
+        elif name not in COMMON:
+            raise unknown("common parameter", name, COMMON)
+        else:
+            chosen[name] = replace(COMMON[name], default=declared) if name in own else COMMON[name]
+    return ParameterSet(chosen)
