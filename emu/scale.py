@@ -29,6 +29,11 @@ class Scale:
         if self.dilation < 1:
             raise UsageError(f"dilation={self.dilation}; want a whole number from 1")
 
+    @property
+    def exact(self) -> bool:
+        """Timers are never late: the virtual clock."""
+        return self.catch_up_ns == 0
+
     def kernel_bps(self, nominal_bps: int) -> int:
         """Emulated rate in bit/s, a whole number of bytes/s as `tc` wants it."""
         return nominal_bps // (8 * self.dilation) * 8

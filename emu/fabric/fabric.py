@@ -18,7 +18,7 @@ from mininet.net import Mininet
 from emu.bpf.loader import Bpf
 from emu.errors import MissingFeature
 from emu.fabric import build, clean, host, queue, registry
-from emu.fabric.marker import attach_markers
+from emu.fabric.marker import attach_markers, read_marks
 from emu.fabric.netlink import Netlink
 from emu.fabric.nodes import FabricIntf, FabricLink, FabricNode
 from emu.fabric.probe import probe, require_root
@@ -67,6 +67,10 @@ class Fabric(Mininet):
             node.terminate()
         self._undo.close()
 
+    @property
+    def dilation(self) -> int:
+        return self.scale.dilation
+
     def netlink(self, node: str) -> Netlink:
         """The netlink socket of a node's namespace."""
         return self._sockets[node]
@@ -74,6 +78,10 @@ class Fabric(Mininet):
     def bpf(self) -> Bpf:
         """Programs and maps of this run; what is loaded through it goes when the fabric goes."""
         return self._bpf
+
+    def marks(self) -> dict[int, int]:
+        """Interface number -> packets the BPF marker has marked; empty where RED marks and counts by itself."""
+        return read_marks(self) if self.marker == "bpf" else {}
 
     def limit_nic(self, nic: Port, rate_bps: int) -> None:
         """Make a NIC send at `rate_bps` (nominal): the rate limiter of the NIC's hardware, read back."""

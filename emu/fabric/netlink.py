@@ -87,6 +87,11 @@ class Netlink:
         self._socket.send(bytes(message.data))
         return list(self._dumped(type(message)))
 
+    def ask(self, request: bytes) -> bytes:
+        """One raw request, one raw answer."""
+        self._socket.send(request)
+        return self._socket.recv(CHUNK_BYTES)
+
     def close(self) -> None:
         self._socket.close()
 

@@ -30,7 +30,7 @@ plugins["tbf"] = sched_tbf
 TBF_HANDLE, RED_HANDLE, NETEM_HANDLE = 0x10000, 0x20000, 0x30000
 NIC_BUFFER_BYTES = 64 << 20  # the sending application waits for room long before
 NETEM_LIMIT_PACKETS = 1 << 20
-RATE_ROUNDING_BPS = 8
+BURST_ROUNDING_TICKS = 1  # of 64 ns: the kernel turns bytes into time with a scaled reciprocal
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def mismatches(wanted: Iterable[QueueSetting], got: Iterable[tcmsg], names: dict
             lines += [
                 f"{where} {knob} asked {want}, kernel keeps {kept.get(knob)}"
                 for knob, want in knobs.items()
-                if kept.get(knob) != want
+                if abs(kept.get(knob, -1) - want) > (BURST_ROUNDING_TICKS if knob == "buffer" else 0)
             ]
     return lines
 

@@ -1,0 +1,49 @@
+"""The ECN marker for kernels without sch_red: an eBPF program before each switch port's queue (emu/bpf/marker.bpf.c)."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from emu.fabric.bpf_filter import EGRESS, add_clsact, attach
+from emu.fabric.netlink import Batch
+
+if TYPE_CHECKING:
+    from emu.fabric.fabric import Fabric
+
+PROBABILITY_ONE = (1 << 32) - 1
+BUCKETS = 64
+
+
+def attach_markers(fabric: Fabric) -> None:
+    """One program for all switch ports; each port's law and seed in its map entry, read back."""
+    loaded = fabric.bpf().load("marker")
+    config = loaded.map("port_config")
+    for node in fabric.plan.nodes:
+        batch = Batch()
+        for port in node.ports if node.forwards else ():
+            ecn = port.queue.ecn
+            config.update(
+                port.ifindex, kmin_bytes=ecn.kmin_bytes, kmax_bytes=ecn.kmax_bytes,
+                pmax=min(PROBABILITY_ONE, round(ecn.pmax * (1 << 32))), bucket_bytes=bucket_bytes(ecn.kmax_bytes),
+                rng_state=port_seed(fabric.plan.seed, str(port.port)),
+            )
+            add_clsact(batch, port.ifindex, str(port.port))
+            attach(batch, port.ifindex, EGRESS, loaded.program_fd("mark"), "marker", str(port.port))
+        fabric.netlink(node.name).run(batch)
+
+
+def read_marks(fabric: Fabric) -> dict[int, int]:
+    """Interface number -> packets marked so far."""
+    counters = fabric.bpf().load("marker").map("port_counters").read_all()
+    return {ifindex: entry.marked_packets for ifindex, entry in counters.items()}
+
+
+def bucket_bytes(kmax_bytes: int) -> int:
+    """Width of a depth bucket such that Kmax falls into the last but a few."""
+    return max(1, -(-kmax_bytes // (BUCKETS - 4)))
+
+
+def port_seed(seed: int, port: str) -> int:
+    """64-bit seed of a port's draws."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{port}".encode()).digest()[:8], "big") or 1

@@ -1,0 +1,49 @@
+"""Nothing may vanish: every packet is delivered, dropped by a queue that says so, or still queued.
+
+Three laws, each exact, each between counters that different parts of the kernel keep:
+per queue   offered = sent + dropped + queued, where offered is what the switch received for this port
+per link    what a queue sent = what the other end received
+per switch  what all ports received = what all queues were offered (no loss in forwarding: TTL, no route, backlog)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from emu.measure.counters import Snapshot
+from emu.measure.metric import Check
+from emu.topology.plan import Plan
+
+SHOWN = 3
+
+
+def checks(plan: Plan, delta: Snapshot) -> list[Check]:
+    """The fidelity checks "packets lost on links" and "packets lost in switches"; the note names the places."""
+    return [
+        _check("packets lost on links", list(link_losses(plan, delta))),
+        _check("packets lost in switches", list(switch_losses(plan, delta))),
+    ]
+
+
+def link_losses(plan: Plan, delta: Snapshot) -> Iterator[tuple[str, int]]:
+    """(direction, packets) wherever a queue sent more or fewer packets than the other end received."""
+    for cable in plan.topology.links:
+        for sender, receiver in ((cable.a, cable.b), (cable.b, cable.a)):
+            lost = delta[sender].sent_packets - delta[receiver].received_packets
+            if lost:
+                yield f"{sender}->{receiver}", lost
+
+
+def switch_losses(plan: Plan, delta: Snapshot) -> Iterator[tuple[str, int]]:
+    """(switch, packets) wherever a switch's queues were offered more or fewer packets than it received."""
+    for node in plan.nodes:
+        if node.forwards:
+            ports = [delta[port.port] for port in node.ports]
+            lost = sum(p.received_packets for p in ports) - sum(p.offered_packets for p in ports)
+            if lost:
+                yield node.name, lost
+
+
+def _check(name: str, losses: list[tuple[str, int]]) -> Check:
+    note = ", ".join(f"{where}: {lost}" for where, lost in losses[:SHOWN])
+    return Check(name, sum(abs(lost) for _, lost in losses), 0, ok=not losses, unit="packets", note=note)
