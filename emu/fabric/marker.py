@@ -5,37 +5,35 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from emu.bpf.marker import OBJECT, PROGRAM, set_port
 from emu.fabric.bpf_filter import EGRESS, add_clsact, attach
 from emu.fabric.netlink import Batch
 
 if TYPE_CHECKING:
     from emu.fabric.fabric import Fabric
 
-PROBABILITY_ONE = (1 << 32) - 1
 BUCKETS = 64
 
 
 def attach_markers(fabric: Fabric) -> None:
-    """One program for all switch ports; each port's law and seed in its map entry, read back."""
-    loaded = fabric.bpf().load("marker")
-    config = loaded.map("port_config")
+    """One program for all switch ports; each port's law and seed in its map entry."""
+    loaded = fabric.bpf().load(OBJECT)
     for node in fabric.plan.nodes:
         batch = Batch()
         for port in node.ports if node.forwards else ():
             ecn = port.queue.ecn
-            config.update(
-                port.ifindex, kmin_bytes=ecn.kmin_bytes, kmax_bytes=ecn.kmax_bytes,
-                pmax=min(PROBABILITY_ONE, round(ecn.pmax * (1 << 32))), bucket_bytes=bucket_bytes(ecn.kmax_bytes),
-                rng_state=port_seed(fabric.plan.seed, str(port.port)),
+            set_port(
+                loaded, port.ifindex, kmin_bytes=ecn.kmin_bytes, kmax_bytes=ecn.kmax_bytes, pmax=ecn.pmax,
+                bucket_bytes=bucket_bytes(ecn.kmax_bytes), seed=port_seed(fabric.plan.seed, str(port.port)),
             )
             add_clsact(batch, port.ifindex, str(port.port))
-            attach(batch, port.ifindex, EGRESS, loaded.program_fd("mark"), "marker", str(port.port))
+            attach(batch, port.ifindex, EGRESS, loaded.program_fd(PROGRAM), "marker", str(port.port))
         fabric.netlink(node.name).run(batch)
 
 
 def read_marks(fabric: Fabric) -> dict[int, int]:
     """Interface number -> packets marked so far."""
-    counters = fabric.bpf().load("marker").map("port_counters").read_all()
+    counters = fabric.bpf().load(OBJECT).map("port_counters").read_all()
     return {ifindex: entry.marked_packets for ifindex, entry in counters.items()}
 
 

@@ -67,6 +67,7 @@ class Measured:
             "depth_samples": len(depths),
             "nominal_gbps": port.rate_bps / 1e9,
             "emulated_gbps": self._fabric.scale.kernel_bps(port.rate_bps) / 1e9,
+            "rates": f"{port.rate_bps / 1e9:g}/{self._fabric.scale.kernel_bps(port.rate_bps) / 1e9:g}",
             "reached_gbps": self.reached_bps / 1e9,
             "completion_us": self._fabric.scale.fabric_ns(self.elapsed_ns) / 1000,
         }

@@ -10,7 +10,7 @@ from emu.fabric.fabric import Fabric
 from emu.fabric.host import HostLoad
 from emu.measure.metric import Check
 
-CPU_LIMIT = 0.90
+CPU_LIMIT = 0.95
 RATE_TOLERANCE = 0.02
 
 

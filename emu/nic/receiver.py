@@ -35,10 +35,9 @@ class Receivers:
         self._ifindex = {nic: fabric.ports[nic].ifindex for nic in nics}
         self._loaded = fabric.bpf().load("counter")
         for nic, ifindex in self._ifindex.items():
-            self._loaded.map("nic_config").update(ifindex, consume=1)
             batch = Batch()
             add_clsact(batch, ifindex, str(nic))
-            attach(batch, ifindex, INGRESS, self._loaded.program_fd("count"), "counter", str(nic))
+            attach(batch, ifindex, INGRESS, self._loaded.program_fd("counter"), "counter", str(nic))
             fabric.netlink(nic.node).run(batch)
 
     def read(self) -> dict[Port, Received]:

@@ -63,6 +63,11 @@ def plain(value: object) -> str:
     return str(value)
 
 
+def kilobytes(size_bytes: object) -> str:
+    """Bytes as kB (10^3), for columns that would be too wide otherwise."""
+    return f"{float(size_bytes) / 1000:,.0f}"
+
+
 def make_console(*, stderr: bool = False) -> Console:
     """A console that prints text as it is; colours only on a terminal."""
     piped = not (sys.stderr if stderr else sys.stdout).isatty()
@@ -76,7 +81,8 @@ def print_result(result: Result, columns: Sequence[Column], console: Console) ->
     line(console, rates(result))
     shown = with_varied(result, columns)
     print_rows(result.rows, shown, console, leading=len(shown) - len(columns) or 1)
-    print_metrics(list(result.metrics.values()), console)
+    if len(result.rows) <= 1:  # of several rows the metrics are the first's alone: in the file, confusing on a screen
+        print_metrics(list(result.metrics.values()), console)
     print_checks(result.checks, console)
     for warning in result.warnings:
         line(console, f"warning: {warning}", "yellow")
@@ -132,17 +138,34 @@ def print_metrics(metrics: Sequence[Metric], console: Console) -> None:
 
 
 def print_checks(checks: Sequence[Check], console: Console) -> None:
-    """The fidelity section: measured value against limit, misses in red."""
+    """The fidelity section: a line per kind of check with its worst value, then every miss with its note, in red."""
     if not checks:
         return
-    noted = any(check.note for check in checks)
     table = _empty_table()
-    for heading in ("fidelity check", "value", "limit", "unit", "ok", *(["note"] if noted else [])):
-        table.add_column(heading, justify="right" if heading in ("value", "limit") else "left", overflow="fold")
-    for check in checks:
-        cells = [check.name, plain(check.value), plain(check.limit), check.unit, "ok" if check.ok else "MISSED"]
-        table.add_row(*map(Text, [*cells, check.note] if noted else cells), style=None if check.ok else "red")
+    for heading in ("fidelity check", "worst", "limit", "unit", "met"):
+        table.add_column(heading, justify="right" if heading in ("worst", "limit", "met") else "left", overflow="fold")
+    for name, alike in _by_kind(checks).items():
+        met = sum(check.ok for check in alike)
+        worst = max(alike, key=lambda check: (not check.ok, _size(check.value)))
+        cells = [name, plain(worst.value), plain(worst.limit), worst.unit, f"{met} of {len(alike)}"]
+        table.add_row(*map(Text, cells), style=None if met == len(alike) else "red")
     console.print(table)
+    for check in checks:
+        if not check.ok:
+            note = f" ({check.note})" if check.note else ""
+            line(console, f"missed: {check.name}: {plain(check.value)}, limit {plain(check.limit)}{note}", "red")
+
+
+def _by_kind(checks: Sequence[Check]) -> dict[str, list[Check]]:
+    """The runner adds the combination in brackets to a check's name; without it the checks are of one kind."""
+    kinds: dict[str, list[Check]] = {}
+    for check in checks:
+        kinds.setdefault(check.name.partition(" [")[0], []).append(check)
+    return kinds
+
+
+def _size(value: object) -> float:
+    return abs(value) if isinstance(value, int | float) else 0.0
 
 
 def line(console: Console, text: str, style: str | None = None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -13,8 +15,7 @@ from emu.scenario.clock import VIRTUAL
 from emu.scenario.loader import Scenario
 from emu.topology.plan import Plan, make_plan
 
-HOST_HOPS_PER_S = 390_000  # packet-hops of one core, every queue throttled, with payload (docs/design.md, RoCE NIC)
-HEAD_ROOM = 0.5  # the other half is for senders, receivers, and whatever else the host does
+HEAD_ROOM = 0.15  # of the measured capacity: throttled queues cost several times an open one, and the host does other things
 LATE_NS = 200_000  # how late the host's timers may be before a shaper loses rate
 
 
@@ -27,7 +28,17 @@ def build(scenario: Scenario, p: Values, phase: Phase, *, clock: str) -> Abstrac
     return Fabric(plan, choose_scale(plan, scenario, p, clock), advance=phase.advance)
 
 
-def choose_scale(plan: Plan, scenario: Scenario, p: Values, clock: str) -> Scale:
+@functools.cache
+def host_hops_per_s() -> float:
+    """Packet-hops a second that this host forwards, measured once per process (a second or so)."""
+    from emu.nic.capacity import packet_hops_per_s
+
+    return packet_hops_per_s()
+
+
+def choose_scale(
+    plan: Plan, scenario: Scenario, p: Values, clock: str, capacity: Callable[[], float] = host_hops_per_s
+) -> Scale:
     """The dilation asked for, or the smallest that keeps time exact (virtual) or the host below HEAD_ROOM (real).
 
     A scenario that loads few links says so in offered_hops_per_s(p), packet-hops per second of fabric time; without it
@@ -37,7 +48,7 @@ def choose_scale(plan: Plan, scenario: Scenario, p: Values, clock: str) -> Scale
     if clock == VIRTUAL:
         return Scale(dilation=asked or scale.for_virtual_clock(plan.fastest_bps, plan.frame_bytes))
     offered = scenario.offered_hops_per_s(p) if scenario.offered_hops_per_s else _every_nic_at_line_rate(plan)
-    dilation = asked or scale.for_real_clock(offered, HOST_HOPS_PER_S, HEAD_ROOM)
+    dilation = asked or scale.for_real_clock(offered, capacity(), HEAD_ROOM)
     return Scale(dilation=dilation, catch_up_ns=LATE_NS)
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from emu.scenario import loader, parameters
-from emu.scenario.live import HEAD_ROOM, HOST_HOPS_PER_S, choose_scale
+from emu.scenario.live import HEAD_ROOM, choose_scale
 from emu.topology.plan import make_plan
 from emu.topology.queue_profile import QueueProfile
 from emu.topology.spine_leaf import SpineLeaf
 from emu.units import gbps
 
 ECHO = loader.load(str(Path(__file__).parent / "fixtures" / "echo.py"))
+HOST_HOPS_PER_S = 390_000
 DECLARED = parameters.select("dilation")
 
 
@@ -33,7 +34,7 @@ def plan_of(servers: int):
 
 def dilation(clock: str, *settings: str, servers: int = 4, **changes: object) -> int:
     p = next(DECLARED.choose(settings).combinations())
-    return choose_scale(plan_of(servers), replace(ECHO, **changes), p, clock).dilation
+    return choose_scale(plan_of(servers), replace(ECHO, **changes), p, clock, lambda: HOST_HOPS_PER_S).dilation
 
 
 @pytest.mark.parametrize("clock", ["real", "virtual"])
@@ -54,5 +55,5 @@ def test_on_the_real_clock_more_load_runs_slower_and_never_beyond_the_hosts_head
 
 def test_a_shaper_may_catch_up_on_the_real_clock_only():
     p = next(DECLARED.choose().combinations())
-    assert choose_scale(plan_of(4), ECHO, p, "virtual").catch_up_ns == 0
-    assert choose_scale(plan_of(4), ECHO, p, "real").catch_up_ns > 0
+    assert choose_scale(plan_of(4), ECHO, p, "virtual", lambda: HOST_HOPS_PER_S).catch_up_ns == 0
+    assert choose_scale(plan_of(4), ECHO, p, "real", lambda: HOST_HOPS_PER_S).catch_up_ns > 0

@@ -112,7 +112,15 @@ def test_a_key_that_a_row_lacks_is_a_dash_and_not_a_zero():
 
 
 def test_brackets_in_names_are_text_and_not_markup():
-    assert "rate reached [lb=ecmp]" in shown(example(checks=[Check("rate reached [lb=ecmp]", 1, 1, ok=True)]))
+    assert "rate reached [lb=ecmp]" in shown(example(checks=[Check("rate reached [lb=ecmp]", 1, 1, ok=False)]))
+
+
+def test_checks_of_one_kind_take_one_line_with_the_worst_value_and_every_miss_one_of_its_own():
+    checks = [Check(f"rate off by [load={load}]", off, 0.02, ok=off <= 0.02, note=f"at {load}")
+              for load, off in ((0.5, 0.001), (0.9, 0.03), (1.5, 0.005))]
+    text = shown(example(checks=checks))
+    assert "2 of 3" in text and "0.03" in text and "0.001" not in text, text
+    assert "missed: rate off by [load=0.9]: 0.03, limit 0.02 (at 0.9)" in text, text
 
 
 def test_a_valid_result_shows_both_rates_and_says_it_is_valid():
@@ -152,7 +160,7 @@ def test_a_pipe_gets_no_colour_codes_but_the_same_verdict():
     bad = example(checks=[Check("rate reached", 0.5, 0.95, ok=False)])
     text = shown(bad)
     assert "\x1b" not in text
-    assert "NOT VALID: rate reached" in text and "MISSED" in text
+    assert "NOT VALID: rate reached" in text and "missed: rate reached" in text
 
 
 def test_warnings_stay_one_line_each():
