@@ -102,14 +102,19 @@ class MapLayout:
 
 def read_maps(object_file: Path) -> dict[str, MapLayout]:
     """Every map of a compiled object, by name."""
-    dump = tools.run("bpftool", "btf", "dump", "file", str(object_file), "--json")
-    try:
-        types = {entry["id"]: entry for entry in json.loads(dump.stdout)["types"]}
-    except (ValueError, KeyError):
-        raise FabricError(f"{object_file} has no BTF ({dump.stderr.strip()}); build it anew: ./lab setup") from None
+    types = read_btf(object_file)
     section = [entry for entry in types.values() if entry["kind"] == "DATASEC" and entry["name"] == ".maps"]
     variables = [types[var["type_id"]] for entry in section for var in entry["vars"]]
     return {variable["name"]: _map_layout(types, variable) for variable in variables}
+
+
+def read_btf(object_file: Path) -> dict[int, dict]:
+    """Every BTF type of a compiled object, by id, as bpftool describes it."""
+    dump = tools.run("bpftool", "btf", "dump", "file", str(object_file), "--json")
+    try:
+        return {entry["id"]: entry for entry in json.loads(dump.stdout)["types"]}
+    except (ValueError, KeyError):
+        raise FabricError(f"{object_file} has no BTF ({dump.stderr.strip()}); build it anew: ./lab setup") from None
 
 
 def _map_layout(types: dict[int, dict], variable: dict) -> MapLayout:

@@ -106,10 +106,17 @@ static __always_inline void count_arrival(struct port_counters *counters, struct
 		COUNT(counters->ect_packets, 1);
 }
 
+/* The kernel's own routine, as sch_red uses it; it refuses a header that is shared (a clone) or not linear. */
+static __always_inline bool set_ce(struct __sk_buff *skb)
+{
+	__u32 ip_bytes = skb->protocol == bpf_htons(ETH_P_IP) ? IPV4_MIN_BYTES : IPV6_BYTES;
+
+	return !bpf_skb_pull_data(skb, ETH_HLEN + ip_bytes) && bpf_skb_ecn_set_ce(skb);
+}
+
 static __always_inline int mark_or_drop(struct port_counters *counters, struct __sk_buff *skb, enum ecn ecn)
 {
-	/* The kernel's own routine, as sch_red uses it: IPv4 checksum and IPv6 traffic class included. */
-	if (ecn == NOT_ECT || !bpf_skb_ecn_set_ce(skb)) {
+	if (ecn == NOT_ECT || !set_ce(skb)) {
 		COUNT(counters->early_dropped_packets, 1);
 		return TC_ACT_SHOT;
 	}

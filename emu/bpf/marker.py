@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from emu.bpf.loader import Loaded
+from emu.errors import UsageError
 
 OBJECT = PROGRAM = "marker"
 PROBABILITY_UNITS = 1 << 32
@@ -22,7 +23,14 @@ def set_port(
         ifindex,
         kmin_bytes=kmin_bytes,
         kmax_bytes=kmax_bytes,
-        pmax=min(round(pmax * PROBABILITY_UNITS), PROBABILITY_UNITS - 1),
+        pmax=probability_units(pmax),
         rng_state=seed,
         bucket_bytes=bucket_bytes,
     )
+
+
+def probability_units(share: float) -> int:
+    """A share of 0 to 1 in units of 2^-32; 1 itself becomes 1 - 2^-32, the most that 32 bits hold."""
+    if not 0 <= share <= 1:
+        raise UsageError(f"pmax={share:g} is not a marking probability; want 0 to 1")
+    return min(round(share * PROBABILITY_UNITS), PROBABILITY_UNITS - 1)

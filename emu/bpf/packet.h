@@ -11,6 +11,9 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#define IPV4_MIN_BYTES 20
+#define IPV6_BYTES 40
+
 /* RFC 3168, section 5 */
 enum ecn { NOT_ECT = 0, ECT_1 = 1, ECT_0 = 2, CE = 3, NOT_IP = 4 };
 

@@ -5,6 +5,7 @@ Source: tc-bpf(8), linux/net/sched/cls_bpf.c.
 
 from __future__ import annotations
 
+import functools
 import socket
 
 from pyroute2.netlink.rtnl import RTM_NEWQDISC, RTM_NEWTFILTER
@@ -12,6 +13,7 @@ from pyroute2.netlink.rtnl.tcmsg import sched_bpf, tcmsg
 from pyroute2.protocols import ETH_P_ALL
 
 from emu.fabric.netlink import CREATE, Batch
+from emu.fabric.template import Template, mark_number
 
 TC_H_CLSACT, CLSACT_HANDLE = 0xFFFFFFF1, 0xFFFF0000
 INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
@@ -20,17 +22,27 @@ PRIORITY = 1
 
 def add_clsact(batch: Batch, ifindex: int, what: str) -> None:
     """The hook that filters hang on; it queues nothing."""
-    message = tcmsg()
-    message["index"], message["parent"], message["handle"] = ifindex, TC_H_CLSACT, CLSACT_HANDLE
-    message["attrs"] = [("TCA_KIND", "clsact")]
-    batch.add(message, RTM_NEWQDISC, CREATE, f"clsact on {what}")
+    batch.add_encoded(_clsact_template().fill(ifindex=ifindex), f"clsact on {what}")
 
 
 def attach(batch: Batch, ifindex: int, direction: int, program_fd: int, name: str, what: str) -> None:
     """Run the program on every packet that enters (INGRESS) or is about to be queued on (EGRESS) the interface."""
+    batch.add_encoded(_filter_template(direction, name).fill(ifindex=ifindex, fd=program_fd), f"{name} on {what}")
+
+
+@functools.cache
+def _clsact_template() -> Template:
     message = tcmsg()
-    message["index"], message["parent"] = ifindex, direction
+    message["index"], message["parent"], message["handle"] = mark_number(0), TC_H_CLSACT, CLSACT_HANDLE
+    message["attrs"] = [("TCA_KIND", "clsact")]
+    return Template(message, RTM_NEWQDISC, CREATE, {"ifindex": mark_number(0)})
+
+
+@functools.cache
+def _filter_template(direction: int, name: str) -> Template:
+    message = tcmsg()
+    message["index"], message["parent"] = mark_number(0), direction
     message["info"] = PRIORITY << 16 | socket.htons(ETH_P_ALL)
-    options = sched_bpf.get_parameters({"fd": program_fd, "name": name, "direct_action": True})
+    options = sched_bpf.get_parameters({"fd": mark_number(1), "name": name, "direct_action": True})
     message["attrs"] = [("TCA_KIND", "bpf"), ("TCA_OPTIONS", options)]
-    batch.add(message, RTM_NEWTFILTER, CREATE, f"{name} on {what}")
+    return Template(message, RTM_NEWTFILTER, CREATE, {"ifindex": mark_number(0), "fd": mark_number(1)})

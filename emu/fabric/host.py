@@ -6,7 +6,7 @@ every modelled queue. The first run raises the limit, the last one puts the old 
 
 from __future__ import annotations
 
-import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,30 +36,25 @@ def restore_backlog() -> None:
 
 @dataclass(frozen=True)
 class HostLoad:
-    """Counters since boot: CPU ticks busy and in all over the machine's CPUs; packets the input backlog dropped."""
+    """CPU seconds of this process (with the packet work the kernel does in its name), when, and input backlog drops."""
 
-    busy_ticks: int
-    all_ticks: int
+    cpu_s: float
+    at_s: float
     backlog_drops: int
 
     def busy_share_since(self, before: HostLoad) -> float:
-        ticks = self.all_ticks - before.all_ticks
-        return (self.busy_ticks - before.busy_ticks) / ticks if ticks else 0.0
+        """Of one core; near 1 means that this process could not have gone faster."""
+        elapsed_s = self.at_s - before.at_s
+        return (self.cpu_s - before.cpu_s) / elapsed_s if elapsed_s else 0.0
 
 
 def load() -> HostLoad:
-    """Source: proc(5) /proc/stat, net/core/net-procfs.c (second column of softnet_stat)."""
-    user, nice, system, idle, iowait, irq, softirq, steal = map(
-        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
-    )
-    busy = user + nice + system + irq + softirq + steal
-    return HostLoad(busy, busy + idle + iowait, backlog_drops())
+    """Source: clock_gettime(2) CLOCK_PROCESS_CPUTIME_ID; net/core/net-procfs.c for the drops."""
+    return HostLoad(time.process_time(), time.monotonic(), backlog_drops())
 
 
 def backlog_drops() -> int:
+    """Packets dropped so far, over all CPUs: second column of softnet_stat."""
     lines = Path("/proc/net/softnet_stat").read_text().splitlines()
     return sum(int(line.split()[1], 16) for line in lines)
 
-
-def cpus() -> int:
-    return os.cpu_count() or 1

@@ -11,16 +11,22 @@ import fcntl
 import functools
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from pyroute2.netlink.rtnl import RTM_GETLINK, RTM_NEWLINK
 from pyroute2.netlink.rtnl.ifinfmsg import IFF_UP, ifinfmsg
 
 from emu.errors import FabricError
+from emu.fabric.attributes import attributes, text, u32
 from emu.fabric.netlink import CHANGE, CREATE, Batch, Netlink
+from emu.fabric.template import Template, mark_mac, mark_name, mark_number
 from emu.topology.plan import PortPlan
 
 LO_IFINDEX = 1
+HEADER_BYTES, IFINFMSG_BYTES = 16, 16  # struct nlmsghdr, struct ifinfomsg
+IFINDEX_OFFSET, FLAGS_OFFSET = HEADER_BYTES + 4, HEADER_BYTES + 8
+IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_STATS64, IFLA_NUM_TX_QUEUES = 1, 3, 4, 23, 31  # linux/if_link.h
 SIOCETHTOOL = 0x8946
 ETHTOOL_GSSET_INFO, ETHTOOL_GSTRINGS, ETHTOOL_GFEATURES, ETHTOOL_SFEATURES = 0x37, 0x1B, 0x3A, 0x3B
 ETH_SS_FEATURES = 4
@@ -31,42 +37,50 @@ OFFLOADS = ("tx-checksum-", "tx-tcp", "tx-udp-segmentation", "tx-generic-segment
 
 def create_pair(batch: Batch, a: PortPlan, b: PortPlan, netns_of_b: int, mtu_bytes: int) -> None:
     """Queue up the veth a-b: sent in a's namespace, b lands in the namespace behind the file descriptor."""
-    message, peer = ifinfmsg(), _end(b, mtu_bytes)
-    message.setvalue(_end(a, mtu_bytes))
-    peer["attrs"].append(("IFLA_NET_NS_FD", netns_of_b))
-    pair = [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", {"attrs": [("VETH_INFO_PEER", peer)]})]
-    message["attrs"].append(("IFLA_LINKINFO", {"attrs": pair}))
-    batch.add(message, RTM_NEWLINK, CREATE, f"link {a.port} - {b.port}")
+    pair = _pair_template(mtu_bytes).fill(
+        ifindex=a.ifindex, name=a.port.ifname, mac=a.mac,
+        peer_ifindex=b.ifindex, peer_name=b.port.ifname, peer_mac=b.mac, peer_netns=netns_of_b,
+    )
+    batch.add_encoded(pair, f"link {a.port} - {b.port}")
 
 
 def bring_up(batch: Batch, ifindex: int, what: str) -> None:
     """Not part of the creation: a veth refuses to come up before its peer exists."""
-    message = ifinfmsg()
-    message["index"], message["flags"], message["change"] = ifindex, IFF_UP, IFF_UP
-    batch.add(message, RTM_NEWLINK, CHANGE, f"{what} up")
+    batch.add_encoded(_up_template().fill(ifindex=ifindex), f"{what} up")
 
 
-def read(netlink: Netlink) -> list[ifinfmsg]:
-    """Every link of the namespace."""
-    return netlink.dump(ifinfmsg(), RTM_GETLINK)
+@dataclass(frozen=True)
+class LinkState:
+    """What a namespace's interface is: flags as in linux/if.h, packets and bytes received since it was made."""
+
+    ifname: str
+    mac: str
+    mtu_bytes: int
+    tx_queues: int
+    flags: int
+    received_packets: int
+    received_bytes: int
 
 
-def mismatches(wanted: Iterable[PortPlan], got: Iterable[ifinfmsg], mtu_bytes: int) -> list[str]:
+def read(netlink: Netlink) -> dict[int, LinkState]:
+    """Interface number -> state, for every link of the namespace."""
+    return {u32(raw, IFINDEX_OFFSET): _state(raw) for raw in netlink.dump_raw(ifinfmsg(), RTM_GETLINK)}
+
+
+def mismatches(wanted: Iterable[PortPlan], got: Mapping[int, LinkState], mtu_bytes: int) -> list[str]:
     """One line per port whose name, hardware address, MTU, queue count or state is not the plan's."""
-    found = {message["index"]: message for message in got}
     lines: list[str] = []
     for port in wanted:
-        message = found.get(port.ifindex)
-        if message is None:
+        state = got.get(port.ifindex)
+        if state is None:
             lines.append(f"{port.port}: no interface number {port.ifindex}")
             continue
-        want = {"IFLA_IFNAME": port.port.ifname, "IFLA_ADDRESS": port.mac, "IFLA_MTU": mtu_bytes, "IFLA_NUM_TX_QUEUES": 1}
+        kept = {"name": state.ifname, "address": state.mac, "mtu": state.mtu_bytes, "tx queues": state.tx_queues}
+        want = {"name": port.port.ifname, "address": port.mac, "mtu": mtu_bytes, "tx queues": 1}
         lines += [
-            f"{port.port}: {knob} asked {value}, kernel keeps {message.get_attr(knob)}"
-            for knob, value in want.items()
-            if message.get_attr(knob) != value
+            f"{port.port}: {knob} asked {want[knob]}, kernel keeps {kept[knob]}" for knob in want if kept[knob] != want[knob]
         ]
-        if not message["flags"] & IFF_UP:
+        if not state.flags & IFF_UP:
             lines.append(f"{port.port} is down")
     return lines
 
@@ -82,18 +96,47 @@ def offloads_off(ifnames: Iterable[str]) -> None:
                     raise FabricError(f"{ifname}: the kernel kept offloads on that were switched off")
 
 
-def _end(port: PortPlan, mtu_bytes: int) -> dict:
-    """ifinfmsg fields of one end of a pair."""
+@functools.cache
+def _pair_template(mtu_bytes: int) -> Template:
+    message, peer = ifinfmsg(), _end(mtu_bytes, first_slot=3)
+    message.setvalue(_end(mtu_bytes, first_slot=0))
+    peer["attrs"].append(("IFLA_NET_NS_FD", mark_number(6)))
+    pair = [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", {"attrs": [("VETH_INFO_PEER", peer)]})]
+    message["attrs"].append(("IFLA_LINKINFO", {"attrs": pair}))
+    slots = {"ifindex": mark_number(0), "name": mark_name(1), "mac": mark_mac(2), "peer_ifindex": mark_number(3),
+             "peer_name": mark_name(4), "peer_mac": mark_mac(5), "peer_netns": mark_number(6)}
+    return Template(message, RTM_NEWLINK, CREATE, slots)
+
+
+def _end(mtu_bytes: int, first_slot: int) -> dict:
+    """ifinfmsg fields of one end of a pair, with marks in three slots."""
     return {
-        "index": port.ifindex,
+        "index": mark_number(first_slot),
         "attrs": [
-            ("IFLA_IFNAME", port.port.ifname),
-            ("IFLA_ADDRESS", port.mac),
+            ("IFLA_IFNAME", mark_name(first_slot + 1)),
+            ("IFLA_ADDRESS", mark_mac(first_slot + 2)),
             ("IFLA_MTU", mtu_bytes),
             ("IFLA_NUM_TX_QUEUES", 1),
             ("IFLA_NUM_RX_QUEUES", 1),
         ],
     }
+
+
+@functools.cache
+def _up_template() -> Template:
+    message = ifinfmsg()
+    message["index"], message["flags"], message["change"] = mark_number(0), IFF_UP, IFF_UP
+    return Template(message, RTM_NEWLINK, CHANGE, {"ifindex": mark_number(0)})
+
+
+def _state(raw: bytes) -> LinkState:
+    found = attributes(raw, HEADER_BYTES + IFINFMSG_BYTES)
+    packets, _, received_bytes = struct.unpack_from("=QQQ", found[IFLA_STATS64])
+    return LinkState(
+        ifname=text(found[IFLA_IFNAME]), mac=found[IFLA_ADDRESS].hex(":"), mtu_bytes=u32(found[IFLA_MTU]),
+        tx_queues=u32(found[IFLA_NUM_TX_QUEUES]), flags=u32(raw, FLAGS_OFFSET), received_packets=packets,
+        received_bytes=received_bytes,
+    )
 
 
 @functools.cache

@@ -11,7 +11,9 @@ kept with what was asked.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+import functools
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyroute2.netlink.rtnl import RTM_GETQDISC, RTM_NEWQDISC, TC_H_ROOT
@@ -19,7 +21,9 @@ from pyroute2.netlink.rtnl.tcmsg import plugins, sched_netem, tcmsg
 
 from emu.errors import UsageError
 from emu.fabric import red_law, sched_red, sched_tbf
+from emu.fabric.attributes import attributes, text, u32
 from emu.fabric.netlink import CREATE, REPLACE, Batch, Netlink
+from emu.fabric.template import Template, mark_number
 from emu.scale import Scale
 from emu.topology.plan import PortPlan
 from emu.topology.queue_profile import EcnProfile
@@ -28,6 +32,11 @@ plugins["red"] = sched_red
 plugins["tbf"] = sched_tbf
 
 TBF_HANDLE, RED_HANDLE, NETEM_HANDLE = 0x10000, 0x20000, 0x30000
+HEADER_BYTES, TCMSG_BYTES = 16, 20  # struct nlmsghdr, struct tcmsg
+IFINDEX_OFFSET, HANDLE_OFFSET = HEADER_BYTES + 4, HEADER_BYTES + 8
+TCA_KIND, TCA_OPTIONS, TCA_XSTATS, TCA_STATS2 = 1, 2, 4, 7  # linux/rtnetlink.h
+TCA_STATS_BASIC, TCA_STATS_QUEUE = 1, 3  # linux/gen_stats.h
+TCA_TBF_PARMS, TCA_TBF_RATE64, TCA_RED_PARMS, TCA_RED_MAX_P = 1, 4, 1, 3  # linux/pkt_sched.h
 NIC_BUFFER_BYTES = 64 << 20  # the sending application waits for room long before
 NETEM_LIMIT_PACKETS = 1 << 20
 BURST_ROUNDING_TICKS = 1  # of 64 ns: the kernel turns bytes into time with a scaled reciprocal
@@ -74,56 +83,80 @@ def with_rate(queue: QueueSetting, rate_bytes: int) -> QueueSetting:
 
 def install(batch: Batch, queue: QueueSetting, what: str) -> None:
     """Queue up the messages that make the port's qdiscs."""
-    parent = TC_H_ROOT
-    if queue.delay_us:
-        options = sched_netem.get_parameters({"delay": queue.delay_us, "limit": NETEM_LIMIT_PACKETS})
-        _add(batch, "netem", queue.ifindex, NETEM_HANDLE, parent, options, f"netem on {what}")
-        parent = NETEM_HANDLE | 1
-    _add(batch, "tbf", queue.ifindex, TBF_HANDLE, parent, _tbf_options(queue), f"tbf on {what}")
-    if queue.red:
-        _add(batch, "red", queue.ifindex, RED_HANDLE, TBF_HANDLE | 1, _red_options(queue), f"red on {what}")
+    for kind, template in _templates(dataclasses.replace(queue, ifindex=0), CREATE):
+        batch.add_encoded(template.fill(ifindex=queue.ifindex), f"{kind} on {what}")
 
 
 def change_rate(netlink: Netlink, queue: QueueSetting, what: str) -> None:
     """Replace the line rate of an installed queue; its packets and its child stay."""
     batch = Batch()
-    parent = NETEM_HANDLE | 1 if queue.delay_us else TC_H_ROOT
-    _add(batch, "tbf", queue.ifindex, TBF_HANDLE, parent, _tbf_options(queue), f"tbf rate on {what}", REPLACE)
+    templates = dict(_templates(dataclasses.replace(queue, ifindex=0), REPLACE))
+    batch.add_encoded(templates["tbf"].fill(ifindex=queue.ifindex), f"tbf rate on {what}")
     netlink.run(batch)
 
 
-def read(netlink: Netlink) -> list[tcmsg]:
-    """Every qdisc of the namespace."""
-    return netlink.dump(tcmsg(), RTM_GETQDISC)
+@dataclass(frozen=True)
+class QdiscState:
+    """One qdisc: its kind, the knobs as the kernel keeps them, and its counters (packets and bytes; queued is now)."""
+
+    kind: str
+    knobs: dict[str, int]
+    sent_packets: int
+    sent_bytes: int
+    dropped_packets: int
+    queued_packets: int
+    queued_bytes: int
+    marked_packets: int
 
 
-def mismatches(wanted: Iterable[QueueSetting], got: Iterable[tcmsg], names: dict[int, str]) -> list[str]:
+def read(netlink: Netlink) -> dict[tuple[int, int], QdiscState]:
+    """(interface number, handle) -> state, for every qdisc of the namespace."""
+    return {
+        (u32(raw, IFINDEX_OFFSET), u32(raw, HANDLE_OFFSET)): _state(raw)
+        for raw in netlink.dump_raw(tcmsg(), RTM_GETQDISC)
+    }
+
+
+def mismatches(
+    wanted: Iterable[QueueSetting], got: Mapping[tuple[int, int], QdiscState], names: Mapping[int, str]
+) -> list[str]:
     """One line per knob that the kernel keeps otherwise than asked; empty when all is as it should be."""
-    found = {(message["index"], message["handle"]): message for message in got}
     lines: list[str] = []
     for queue in wanted:
         for handle, knobs in _knobs(queue):
-            message = found.get((queue.ifindex, handle))
+            state = got.get((queue.ifindex, handle))
             where = f"{names[queue.ifindex]} qdisc {handle >> 16:x}:"
-            if message is None:
+            if state is None:
                 lines.append(f"{where} is not there")
                 continue
-            kept = _kept(message)
             lines += [
-                f"{where} {knob} asked {want}, kernel keeps {kept.get(knob)}"
+                f"{where} {knob} asked {want}, kernel keeps {state.knobs.get(knob)}"
                 for knob, want in knobs.items()
-                if abs(kept.get(knob, -1) - want) > (BURST_ROUNDING_TICKS if knob == "buffer" else 0)
+                if abs(state.knobs.get(knob, -1) - want) > (BURST_ROUNDING_TICKS if knob == "buffer" else 0)
             ]
     return lines
 
 
-def _add(
-    batch: Batch, kind: str, ifindex: int, handle: int, parent: int, options: dict, what: str, flags: int = CREATE
-) -> None:
+@functools.cache
+def _templates(shape: QueueSetting, flags: int) -> tuple[tuple[str, Template], ...]:
+    """(kind, message with the interface number left open) of every qdisc of a queue; `shape` has ifindex 0."""
+    found = []
+    parent = TC_H_ROOT
+    if shape.delay_us:
+        options = sched_netem.get_parameters({"delay": shape.delay_us, "limit": NETEM_LIMIT_PACKETS})
+        found.append(("netem", _template("netem", NETEM_HANDLE, parent, options, flags)))
+        parent = NETEM_HANDLE | 1
+    found.append(("tbf", _template("tbf", TBF_HANDLE, parent, _tbf_options(shape), flags)))
+    if shape.red:
+        found.append(("red", _template("red", RED_HANDLE, TBF_HANDLE | 1, _red_options(shape), flags)))
+    return tuple(found)
+
+
+def _template(kind: str, handle: int, parent: int, options: dict, flags: int) -> Template:
     message = tcmsg()
-    message["index"], message["handle"], message["parent"] = ifindex, handle, parent
+    message["index"], message["handle"], message["parent"] = mark_number(0), handle, parent
     message["attrs"] = [("TCA_KIND", kind), ("TCA_OPTIONS", options)]
-    batch.add(message, RTM_NEWQDISC, flags, what)
+    return Template(message, RTM_NEWQDISC, flags, {"ifindex": mark_number(0)})
 
 
 def _tbf_options(queue: QueueSetting) -> dict:
@@ -153,15 +186,40 @@ def buffer_ticks(queue: QueueSetting) -> int:
     return queue.burst_bytes * 1_000_000_000 // queue.rate_bytes // sched_tbf.NS_PER_TICK
 
 
-def _kept(message: tcmsg) -> dict[str, int]:
-    options = message.get_attr("TCA_OPTIONS")
-    kind = message.get_attr("TCA_KIND")
-    if kind == "tbf":
-        kept = dict(options.get_attr("TCA_TBF_PARMS"))
-        kept["rate"] = options.get_attr("TCA_TBF_RATE64") or kept["rate"]
-        return kept
-    if kind == "red":
-        return dict(options.get_attr("TCA_RED_PARMS")) | {"max_p": options.get_attr("TCA_RED_MAX_P")}
+def _state(raw: bytes) -> QdiscState:
+    found = attributes(raw, HEADER_BYTES + TCMSG_BYTES)
+    kind = text(found[TCA_KIND])
+    stats = attributes(found[TCA_STATS2])
+    sent_bytes, sent_packets = struct.unpack_from("=QI", stats[TCA_STATS_BASIC])
+    queued_packets, queued_bytes, dropped = struct.unpack_from("=III", stats[TCA_STATS_QUEUE])
+    return QdiscState(
+        kind=kind, knobs=_kept(kind, found.get(TCA_OPTIONS, b"")), sent_packets=sent_packets, sent_bytes=sent_bytes,
+        dropped_packets=dropped, queued_packets=queued_packets, queued_bytes=queued_bytes,
+        marked_packets=_red_xstats(found[TCA_XSTATS])["marked"] if kind == "red" else 0,
+    )
+
+
+def _kept(kind: str, options: bytes) -> dict[str, int]:
+    """The knobs in the plugins' names; the structures are the plugins' own field lists."""
     if kind == "netem":
-        return {"delay_us": round(options["delay"] * sched_tbf.NS_PER_TICK / 1000)}
-    return {}
+        return {"delay_us": round(u32(options) * sched_tbf.NS_PER_TICK / 1000)}
+    if kind not in ("tbf", "red"):
+        return {}
+    found = attributes(options)
+    if kind == "red":
+        return _red_parms(found[TCA_RED_PARMS]) | {"max_p": u32(found[TCA_RED_MAX_P])}
+    kept = _tbf_parms(found[TCA_TBF_PARMS])
+    if TCA_TBF_RATE64 in found:
+        kept["rate"] = struct.unpack("=Q", found[TCA_TBF_RATE64])[0]
+    return kept
+
+
+def _reader(fields: Sequence[tuple[str, str]]) -> Callable[[bytes], dict[str, int]]:
+    """Unpacks a C structure described as pyroute2 describes it: (name, struct letter) pairs."""
+    layout, names = struct.Struct("=" + "".join(letter for _, letter in fields)), [name for name, _ in fields]
+    return lambda data: dict(zip(names, layout.unpack_from(data), strict=True))
+
+
+_tbf_parms = _reader(sched_tbf.options.tbf_parms.fields)
+_red_parms = _reader(sched_red.options.red_parms.fields)
+_red_xstats = _reader(sched_red.stats.fields)

@@ -7,8 +7,10 @@ Source: Documentation/networking/ip-sysctl.rst, domain facts 6.1.
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 from pyroute2.netlink.rtnl import RTM_GETROUTE, RTM_NEWADDR, RTM_NEWNEIGH, RTM_NEWROUTE, RTM_NEWRULE
@@ -18,10 +20,12 @@ from pyroute2.netlink.rtnl.ndmsg import ndmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from emu.fabric.netlink import CREATE, Batch, Netlink
+from emu.fabric.template import Template, mark_address, mark_mac, mark_name, mark_number
 from emu.topology.plan import NodePlan, PortPlan, Route
 
 NUD_PERMANENT = 0x80
-RT_TABLE_UNSPEC, RT_TABLE_MAIN = 0, 254
+RT_TABLE_UNSPEC = 0
+PROTO_OFFSET = 16 + 5  # of rtm_protocol, after struct nlmsghdr
 RTPROT_STATIC, RT_SCOPE_UNIVERSE, RTN_UNICAST, FR_ACT_TO_TBL = 4, 0, 1, 1
 RULE_PRIORITY = 1000
 HASH_L4 = 1
@@ -30,43 +34,37 @@ SYSCTL = Path("/proc/sys/net")
 
 def address_and_neighbour(batch: Batch, port: PortPlan) -> None:
     """The port's /31 and the one neighbour at the other end of the cable."""
-    address = ifaddrmsg()
-    address["family"], address["prefixlen"], address["index"] = socket.AF_INET, 31, port.ifindex
-    address["attrs"] = [("IFA_LOCAL", port.address), ("IFA_ADDRESS", port.address)]
-    batch.add(address, RTM_NEWADDR, CREATE, f"address {port.address} on {port.port}")
-    neighbour = ndmsg()
-    neighbour["family"], neighbour["ifindex"], neighbour["state"] = socket.AF_INET, port.ifindex, NUD_PERMANENT
-    neighbour["attrs"] = [("NDA_DST", port.peer_address), ("NDA_LLADDR", port.peer_mac)]
-    batch.add(neighbour, RTM_NEWNEIGH, CREATE, f"neighbour {port.peer_address} on {port.port}")
+    address, neighbour = _address_template(), _neighbour_template()
+    batch.add_encoded(
+        address.fill(ifindex=port.ifindex, local=port.address, address=port.address), f"address {port.address} on {port.port}"
+    )
+    batch.add_encoded(
+        neighbour.fill(ifindex=port.ifindex, address=port.peer_address, mac=port.peer_mac),
+        f"neighbour {port.peer_address} on {port.port}",
+    )
 
 
 def route(batch: Batch, node: NodePlan, wanted: Route) -> None:
     """A static route, multipath when it has more than one interface."""
     network = ipaddress.ip_network(wanted.prefix)
     ports = {port.port.ifname: port for port in node.ports}
-    message = rtmsg()
-    message["family"], message["dst_len"] = socket.AF_INET, network.prefixlen
-    message["table"] = wanted.table if wanted.table <= RT_TABLE_MAIN else RT_TABLE_UNSPEC
-    message["proto"], message["scope"], message["type"] = RTPROT_STATIC, RT_SCOPE_UNIVERSE, RTN_UNICAST
-    message["attrs"] = [("RTA_TABLE", wanted.table)]
-    if network.prefixlen:
-        message["attrs"].append(("RTA_DST", str(network.network_address)))
     via = [ports[ifname] for ifname in wanted.via]
+    what = f"route {wanted.prefix} of {node.name}"
     if len(via) == 1:
-        message["attrs"] += [("RTA_GATEWAY", via[0].peer_address), ("RTA_OIF", via[0].ifindex)]
+        slots = {"table": wanted.table, "gateway": via[0].peer_address, "oif": via[0].ifindex}
+        template = _route_template(network.prefixlen)
+        batch.add_encoded(template.fill(destination=str(network.network_address), **slots), what)
     else:
+        message = _route_message(network.prefixlen, str(network.network_address), wanted.table)
         message["attrs"].append(("RTA_MULTIPATH", [_hop(port) for port in via]))
-    batch.add(message, RTM_NEWROUTE, CREATE, f"route {wanted.prefix} of {node.name}")
+        batch.add(message, RTM_NEWROUTE, CREATE, what)
 
 
 def rail_rules(batch: Batch, rail: PortPlan, table: int) -> None:
     """What is from the NIC's address, or bound to the NIC, looks up the NIC's own table first."""
-    for selector in (("FRA_SRC", rail.address), ("FRA_OIFNAME", rail.port.ifname)):
-        message = fibmsg()
-        message["family"], message["action"], message["table"] = socket.AF_INET, FR_ACT_TO_TBL, table
-        message["src_len"] = 32 if selector[0] == "FRA_SRC" else 0
-        message["attrs"] = [selector, ("FRA_TABLE", table), ("FRA_PRIORITY", RULE_PRIORITY)]
-        batch.add(message, RTM_NEWRULE, CREATE, f"rule {selector[0]} {selector[1]}")
+    for kind, selector in (("FRA_SRC", rail.address), ("FRA_OIFNAME", rail.port.ifname)):
+        rule = _rule_template(kind)
+        batch.add_encoded(rule.fill(selector=selector, table=table), f"rule for {selector}")
 
 
 def knobs(node: NodePlan) -> dict[str, str]:
@@ -107,18 +105,70 @@ def set_knobs(wanted: dict[str, str], optional: frozenset[str] = frozenset()) ->
 def mismatches(node: NodePlan, netlink: Netlink) -> list[str]:
     """One line per planned route whose next hops the kernel does not have."""
     names = {port.ifindex: port.port.ifname for port in node.ports}
-    got = {_key(message): _via(message, names) for message in netlink.dump(_ipv4_routes(), RTM_GETROUTE)}
+    got = dict(_static_routes(netlink, names))
     return [
-        f"{node.name}: route {want.prefix} table {want.table} asked via {len(want.via)} next hops, "
-        f"kernel has {len(got.get((want.prefix, want.table), ()))}"
+        f"{node.name}: route {want.prefix} table {want.table} asked via {', '.join(want.via)}, "
+        f"kernel has {', '.join(got.get((want.prefix, want.table), ())) or 'none'}"
         for want in node.routes
         if got.get((want.prefix, want.table)) != want.via
     ]
 
 
-def _ipv4_routes() -> rtmsg:
+def _static_routes(netlink: Netlink, names: dict[int, str]) -> Iterator[tuple[tuple[str, int], tuple[str, ...]]]:
+    """((prefix, table), own interfaces) of what was set up; the kernel's own routes are passed over undecoded."""
+    request = rtmsg()
+    request["family"] = socket.AF_INET
+    for raw in netlink.dump_raw(request, RTM_GETROUTE):
+        if raw[PROTO_OFFSET] == RTPROT_STATIC:
+            message = rtmsg(raw)
+            message.decode()
+            yield _key(message), _via(message, names)
+
+
+@functools.cache
+def _address_template() -> Template:
+    message = ifaddrmsg()
+    message["family"], message["prefixlen"], message["index"] = socket.AF_INET, 31, mark_number(0)
+    message["attrs"] = [("IFA_LOCAL", mark_address(1)), ("IFA_ADDRESS", mark_address(2))]
+    slots = {"ifindex": mark_number(0), "local": mark_address(1), "address": mark_address(2)}
+    return Template(message, RTM_NEWADDR, CREATE, slots)
+
+
+@functools.cache
+def _neighbour_template() -> Template:
+    message = ndmsg()
+    message["family"], message["ifindex"], message["state"] = socket.AF_INET, mark_number(0), NUD_PERMANENT
+    message["attrs"] = [("NDA_DST", mark_address(1)), ("NDA_LLADDR", mark_mac(2))]
+    slots = {"ifindex": mark_number(0), "address": mark_address(1), "mac": mark_mac(2)}
+    return Template(message, RTM_NEWNEIGH, CREATE, slots)
+
+
+@functools.cache
+def _rule_template(kind: str) -> Template:
+    """`kind` is FRA_SRC or FRA_OIFNAME. The table is an attribute: its 8-bit field in the header stays unspecified."""
+    mark = mark_address(0) if kind == "FRA_SRC" else mark_name(0)
+    message = fibmsg()
+    message["family"], message["action"], message["table"] = socket.AF_INET, FR_ACT_TO_TBL, RT_TABLE_UNSPEC
+    message["src_len"] = 32 if kind == "FRA_SRC" else 0
+    message["attrs"] = [(kind, mark), ("FRA_TABLE", mark_number(1)), ("FRA_PRIORITY", RULE_PRIORITY)]
+    return Template(message, RTM_NEWRULE, CREATE, {"selector": mark, "table": mark_number(1)})
+
+
+@functools.cache
+def _route_template(prefixlen: int) -> Template:
+    """A route over one interface; the default route has no destination to fill in."""
+    message = _route_message(prefixlen, mark_address(0), mark_number(1))
+    message["attrs"] += [("RTA_GATEWAY", mark_address(2)), ("RTA_OIF", mark_number(3))]
+    slots = {"table": mark_number(1), "gateway": mark_address(2), "oif": mark_number(3)}
+    return Template(message, RTM_NEWROUTE, CREATE, slots | ({"destination": mark_address(0)} if prefixlen else {}))
+
+
+def _route_message(prefixlen: int, destination: str, table: int) -> rtmsg:
+    """The table is an attribute: its 8-bit field in the header stays unspecified."""
     message = rtmsg()
-    message["family"] = socket.AF_INET
+    message["family"], message["dst_len"], message["table"] = socket.AF_INET, prefixlen, RT_TABLE_UNSPEC
+    message["proto"], message["scope"], message["type"] = RTPROT_STATIC, RT_SCOPE_UNIVERSE, RTN_UNICAST
+    message["attrs"] = [("RTA_TABLE", table), *([("RTA_DST", destination)] if prefixlen else [])]
     return message
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from pyroute2.netlink.rtnl.tcmsg import tcmsg
-
 from emu.fabric import link, queue
 from emu.fabric.fabric import Fabric
 from emu.topology.model import Port
@@ -52,37 +50,19 @@ def snapshot(fabric: Fabric) -> Snapshot:
     counters: Snapshot = {}
     for node in fabric.plan.nodes:
         netlink = fabric.netlink(node.name)
-        ports = {port.ifindex: port.port for port in node.ports}
-        values: dict[int, dict[str, int]] = {ifindex: {} for ifindex in ports}
-        for message in queue.read(netlink):
-            if message["index"] in values:
-                values[message["index"]] |= _queue_values(message)
-        for message in link.read(netlink):
-            if message["index"] in values:
-                stats = message.get_attr("IFLA_STATS64")
-                values[message["index"]] |= {
-                    "received_packets": stats["rx_packets"], "received_bytes": stats["rx_bytes"]
-                }
-        for ifindex, found in values.items():
-            if ifindex in marks:
-                found["marked_packets"] = marks[ifindex]
-            counters[ports[ifindex]] = PortCounters(**found)
+        qdiscs, links = queue.read(netlink), link.read(netlink)
+        for port in node.ports:
+            tbf = qdiscs[port.ifindex, queue.TBF_HANDLE]
+            red = qdiscs.get((port.ifindex, queue.RED_HANDLE))
+            counters[port.port] = PortCounters(
+                sent_packets=tbf.sent_packets, sent_bytes=tbf.sent_bytes, dropped_packets=tbf.dropped_packets,
+                queued_packets=tbf.queued_packets, queued_bytes=tbf.queued_bytes,
+                marked_packets=red.marked_packets if red else marks.get(port.ifindex, 0),
+                received_packets=links[port.ifindex].received_packets,
+                received_bytes=links[port.ifindex].received_bytes,
+            )
     return counters
 
 
 def difference(before: Snapshot, after: Snapshot) -> Snapshot:
     return {port: after[port].since(before[port]) for port in after}
-
-
-def _queue_values(message: tcmsg) -> dict[str, int]:
-    kind = message.get_attr("TCA_KIND")
-    stats = message.get_attr("TCA_STATS2")
-    if kind == "red":
-        return {"marked_packets": message.get_attr("TCA_XSTATS")["marked"]}
-    if kind != "tbf":
-        return {}
-    basic, held = stats.get_attr("TCA_STATS_BASIC"), stats.get_attr("TCA_STATS_QUEUE")
-    return {
-        "sent_packets": basic["packets"], "sent_bytes": basic["bytes"], "dropped_packets": held["drops"],
-        "queued_packets": held["qlen"], "queued_bytes": held["backlog"],
-    }

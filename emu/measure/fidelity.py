@@ -10,7 +10,7 @@ from emu.fabric.fabric import Fabric
 from emu.fabric.host import HostLoad
 from emu.measure.metric import Check
 
-CPU_LIMIT = 0.95
+CPU_LIMIT = 0.85
 RATE_TOLERANCE = 0.02
 
 
@@ -26,9 +26,10 @@ def backlog_check(before: HostLoad, after: HostLoad) -> Check:
 
 
 def cpu_check(before: HostLoad, after: HostLoad) -> Check:
+    """Head-room of the thread that sends, and in whose name the kernel forwards most packets."""
     busy = after.busy_share_since(before)
-    return Check("CPU busy", round(busy, 3), CPU_LIMIT, ok=busy <= CPU_LIMIT, unit="share",
-                 note="above it rates may be limited by this machine, not by the fabric")
+    return Check("CPU of the sending thread", round(busy, 3), CPU_LIMIT, ok=busy <= CPU_LIMIT, unit="of a core",
+                 note="above it rates may be limited by this machine, not by the fabric; raise dilation")
 
 
 def rate_check(name: str, asked_bps: float, reached_bps: float) -> Check:
