@@ -23,8 +23,8 @@
 
 enum kind { OTHER, ROCE_DATA, ROCE_CNP, ROCE_CONTROL };
 
-PER_PORT_MAP(nic_config, struct nic_config);
-PER_PORT_MAP(nic_counters, struct nic_counters);
+PER_NIC_MAP(nic_config, struct nic_config);
+PER_NIC_MAP(nic_counters, struct nic_counters);
 
 /* Where UDP begins, from the start of the IP header; 0 if something else follows. No IPv6 extension headers. */
 static __always_inline __u32 udp_offset(struct __sk_buff *skb)

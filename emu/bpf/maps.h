@@ -10,7 +10,13 @@
 #include <linux/types.h>
 
 #define DEPTH_BUCKETS 64
-#define PORTS_MAX 65536 /* taken only as ports appear: the maps are not preallocated */
+
+/*
+ * Ports' maps take memory as ports appear: a depth is 1 KB. NICs' maps are preallocated, because the lab kernel's time
+ * stands still while it works, so that its BPF allocator, refilled from an interrupt, is empty after four entries.
+ */
+#define PORTS_MAX 65536
+#define NICS_MAX 16384 /* 2.5 MB */
 
 /* ECN law of one switch port; a port without an entry is left alone. */
 struct port_config {
@@ -64,13 +70,15 @@ struct nic_counters {
 	__u64 last_ns;           /* arrival of the latest one */
 };
 
-#define PER_PORT_MAP(name, value_type)                 \
-	struct {                                       \
-		__uint(type, BPF_MAP_TYPE_HASH);       \
-		__uint(map_flags, BPF_F_NO_PREALLOC);  \
-		__uint(max_entries, PORTS_MAX);        \
-		__type(key, __u32);                    \
-		__type(value, value_type);             \
+#define IFINDEX_MAP(name, value_type, entries, flags) \
+	struct {                                      \
+		__uint(type, BPF_MAP_TYPE_HASH);      \
+		__uint(map_flags, flags);             \
+		__uint(max_entries, entries);         \
+		__type(key, __u32);                   \
+		__type(value, value_type);            \
 	} name SEC(".maps")
+#define PER_PORT_MAP(name, value_type) IFINDEX_MAP(name, value_type, PORTS_MAX, BPF_F_NO_PREALLOC)
+#define PER_NIC_MAP(name, value_type) IFINDEX_MAP(name, value_type, NICS_MAX, 0)
 
 #endif

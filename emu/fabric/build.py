@@ -10,12 +10,14 @@ from emu.errors import FabricError
 from emu.fabric import link, netns, queue, routes
 from emu.fabric.netlink import Batch, Netlink
 from emu.fabric.queue import QueueSetting
+from emu.fabric.wait import wait_until_empty
 from emu.topology.model import Port
 from emu.topology.plan import NodePlan, Plan
 
 # A kernel before 6.11 has no per-namespace seed; the fidelity check says so where it matters (ECMP over two tiers)
 OPTIONAL_KNOBS = frozenset({"ipv4/fib_multipath_hash_seed"})
 MISMATCHES_SHOWN = 3
+UP_TIMEOUT_S = 30.0
 Sockets = dict[str, Netlink]
 
 
@@ -63,6 +65,15 @@ def configure(plan: Plan, settings: dict[Port, QueueSetting], sockets: Sockets, 
         with netns.inside(sockets[node.name].netns):
             link.offloads_off(port.port.ifname for port in node.ports)
         advance(len(node.ports))
+
+
+def wait_until_running(plan: Plan, sockets: Sockets) -> None:
+    """The kernel activates a port's queue in the background once both ends of its cable are up."""
+
+    def not_running() -> list[str]:
+        return [name for node in plan.nodes for name in link.not_running(node.ports, link.read(sockets[node.name]))]
+
+    wait_until_empty(not_running, UP_TIMEOUT_S, "ports up")
 
 
 def read_back(plan: Plan, settings: dict[Port, QueueSetting], sockets: Sockets) -> int:

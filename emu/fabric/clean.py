@@ -30,7 +30,8 @@ class Cleaned:
 
 def clean(run_ids: Iterable[str] = ()) -> list[Cleaned]:
     """Remove the named runs, or every run whose owner is dead; UsageError for a run that nobody made or that is alive."""
-    known = registry.runs()
+    with registry.locked():
+        known = registry.runs()
     wanted = list(run_ids) or [run_id for run_id, alive in known.items() if not alive]
     for run_id in wanted:
         if run_id not in known:
@@ -55,7 +56,13 @@ def remove_run(run_id: str) -> Cleaned:
 
 def kill_processes(run_id: str) -> int:
     """Kill, and wait for, every process that carries the run id; FabricError if one outlives the deadline."""
-    pids = processes_of(run_id)
+    killed = 0
+    while found := processes_of(run_id):  # again: one of them may have forked meanwhile
+        killed += _kill(run_id, found)
+    return killed
+
+
+def _kill(run_id: str, pids: Iterable[int]) -> int:
     handles = [handle for handle in map(_open, pids) if handle is not None]
     try:
         for handle in handles:

@@ -40,6 +40,7 @@ class Fabric(Mininet):
         self.run_id = registry.new_run_id()
         self.ports: dict[Port, PortPlan] = plan.ports
         self.marker = choose_marker(plan)
+        require_delays(plan)
         self.settings = {
             port: queue.setting(port_plan, scale, plan.frame_bytes, self.marker == "red")
             for port, port_plan in self.ports.items()
@@ -48,14 +49,15 @@ class Fabric(Mininet):
         self._undo = ExitStack()
 
     def __enter__(self) -> Fabric:
-        with ExitStack() as undo:
+        try:  # everything is booked before it is done, and kept where stop() finds it: Ctrl-C may come between any two steps
+            self._undo.callback(host.restore_backlog)
+            self._undo.callback(clean.remove_run, self.run_id)
             registry.register(self.run_id)
-            undo.callback(host.restore_backlog)
-            undo.callback(registry.forget, self.run_id)
             host.raise_backlog()
-            undo.callback(clean.kill_processes, self.run_id)
-            self._build(undo)
-            self._undo = undo.pop_all()
+            self._build(self._undo)
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -63,9 +65,9 @@ class Fabric(Mininet):
 
     def stop(self) -> None:
         """Remove the fabric; a second call does nothing."""
-        for node in self.hosts + self.switches:
-            node.terminate()
-        self._undo.close()
+        with self._undo:
+            for node in self.hosts + self.switches:
+                node.terminate()
 
     @property
     def dilation(self) -> int:
@@ -98,6 +100,7 @@ class Fabric(Mininet):
         build.configure(self.plan, self.settings, self._sockets, self._advance)
         if self.marker == "bpf":
             attach_markers(self)
+        build.wait_until_running(self.plan, self._sockets)
         self.knobs_compared = build.read_back(self.plan, self.settings, self._sockets)
         self._register_with_mininet()
 
@@ -109,6 +112,16 @@ class Fabric(Mininet):
             self.nameToNode[planned.name] = node
             intfs |= {port.port: FabricIntf(node, port) for port in planned.ports}
         self.links = [FabricLink(intfs[cable.a], intfs[cable.b]) for cable in self.plan.topology.links]
+
+
+def require_delays(plan: Plan) -> None:
+    """MissingFeature if a link has a delay and this kernel has no netem to make it."""
+    delayed = next((link for link in plan.topology.links if link.delay_ns), None)
+    if delayed and (lacks := probe().lacks("sch_netem")):
+        raise MissingFeature(
+            f"link {delayed.a} - {delayed.b} has delay_ns={delayed.delay_ns}, but this kernel has no sch_netem ({lacks}); "
+            "use delay_ns=0, or --clock virtual"
+        )
 
 
 def choose_marker(plan: Plan) -> str:

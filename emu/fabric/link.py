@@ -26,7 +26,8 @@ from emu.topology.plan import PortPlan
 LO_IFINDEX = 1
 HEADER_BYTES, IFINFMSG_BYTES = 16, 16  # struct nlmsghdr, struct ifinfomsg
 IFINDEX_OFFSET, FLAGS_OFFSET = HEADER_BYTES + 4, HEADER_BYTES + 8
-IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_STATS64, IFLA_NUM_TX_QUEUES = 1, 3, 4, 23, 31  # linux/if_link.h
+IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_OPERSTATE, IFLA_STATS64, IFLA_NUM_TX_QUEUES = 1, 3, 4, 16, 23, 31  # if_link.h
+IF_OPER_UP = 6  # linux/if.h
 SIOCETHTOOL = 0x8946
 ETHTOOL_GSSET_INFO, ETHTOOL_GSTRINGS, ETHTOOL_GFEATURES, ETHTOOL_SFEATURES = 0x37, 0x1B, 0x3A, 0x3B
 ETH_SS_FEATURES = 4
@@ -58,6 +59,7 @@ class LinkState:
     mtu_bytes: int
     tx_queues: int
     flags: int
+    operstate: int
     received_packets: int
     received_bytes: int
 
@@ -65,6 +67,11 @@ class LinkState:
 def read(netlink: Netlink) -> dict[int, LinkState]:
     """Interface number -> state, for every link of the namespace."""
     return {u32(raw, IFINDEX_OFFSET): _state(raw) for raw in netlink.dump_raw(ifinfmsg(), RTM_GETLINK)}
+
+
+def not_running(wanted: Iterable[PortPlan], got: Mapping[int, LinkState]) -> list[str]:
+    """The ports whose queue the kernel has not activated yet: until then it drops what is sent, and calls it sent."""
+    return [str(port.port) for port in wanted if got[port.ifindex].operstate != IF_OPER_UP]
 
 
 def mismatches(wanted: Iterable[PortPlan], got: Mapping[int, LinkState], mtu_bytes: int) -> list[str]:
@@ -134,8 +141,8 @@ def _state(raw: bytes) -> LinkState:
     packets, _, received_bytes = struct.unpack_from("=QQQ", found[IFLA_STATS64])
     return LinkState(
         ifname=text(found[IFLA_IFNAME]), mac=found[IFLA_ADDRESS].hex(":"), mtu_bytes=u32(found[IFLA_MTU]),
-        tx_queues=u32(found[IFLA_NUM_TX_QUEUES]), flags=u32(raw, FLAGS_OFFSET), received_packets=packets,
-        received_bytes=received_bytes,
+        tx_queues=u32(found[IFLA_NUM_TX_QUEUES]), flags=u32(raw, FLAGS_OFFSET), operstate=found[IFLA_OPERSTATE][0],
+        received_packets=packets, received_bytes=received_bytes,
     )
 
 

@@ -7,12 +7,13 @@ Source: namespaces(7), iproute2's ip-netns(8).
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from emu.errors import FabricError
+from emu.errors import FabricError, MissingFeature
 
 NETNS_DIR = Path("/run/netns")
 CLONE_NEWNET = 0x40000000
@@ -41,14 +42,11 @@ def create(name: str) -> None:
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0))
         _check(_libc.unshare(CLONE_NEWNET), f"unshare for {name}")
-        try:
-            _check(_libc.mount(b"/proc/thread-self/ns/net", bytes(path), b"none", MS_BIND, None), f"name {name}")
-        finally:
-            _check(_libc.setns(home, CLONE_NEWNET), "return from the new namespace")
+        _check(_libc.mount(b"/proc/thread-self/ns/net", bytes(path), b"none", MS_BIND, None), f"name {name}")
     except FileExistsError:
         raise FabricError(f"namespace {name} exists already; `railbed clean` removes what dead runs left") from None
     finally:
-        os.close(home)
+        _return_to(home)
 
 
 def remove(name: str) -> None:
@@ -68,10 +66,15 @@ def inside(name: str) -> Iterator[None]:
             _check(_libc.setns(target, CLONE_NEWNET), f"enter {name}")
         finally:
             os.close(target)
-        try:
-            yield
-        finally:
-            _check(_libc.setns(home, CLONE_NEWNET), f"leave {name}")
+        yield
+    finally:
+        _return_to(home)
+
+
+def _return_to(home: int) -> None:
+    """Also where the way out has not begun: Ctrl-C may come between any two steps."""
+    try:
+        _check(_libc.setns(home, CLONE_NEWNET), "return to the caller's namespace")
     finally:
         os.close(home)
 
@@ -87,4 +90,9 @@ def _share_netns_dir() -> None:
 def _check(result: int, what: str) -> None:
     if result < 0:
         code = ctypes.get_errno()
+        if code == errno.EPERM:
+            raise MissingFeature(
+                f"{what}: this process may not make namespaces (no CAP_SYS_ADMIN); run it with sudo, a container as "
+                "privileged, or add --clock virtual"
+            )
         raise FabricError(f"{what}: {os.strerror(code)}")

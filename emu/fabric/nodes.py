@@ -91,6 +91,10 @@ class FabricIntf(Intf):
         self.mac, self.ip, self.prefixLen, self.params = plan.mac, plan.address, 31, {}
         node.addIntf(self, port=len(node.intfs), moveIntfFn=lambda *_args: None)
 
+    def updateIP(self) -> str:  # noqa: N802
+        """The plan's address: Mininet would start ifconfig for it."""
+        return self.ip
+
     def isUp(self, setUp: bool = False) -> bool:  # noqa: N802, N803, ARG002
         with inside(self.node.netns), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
             answer = fcntl.ioctl(control, SIOCGIFFLAGS, struct.pack("16sH14x", self.name.encode(), 0))

@@ -62,13 +62,16 @@ class Probe:
 def probe() -> Probe:
     """Try everything once; MissingFeature (exit 3) without the right to make a namespace."""
     require_root()
-    scratch = netns.name_of(registry.new_run_id(), "probe")
-    netns.create(scratch)
+    run_id = registry.new_run_id()
+    scratch = netns.name_of(run_id, "probe")
     try:
+        registry.register(run_id)
+        netns.create(scratch)
         with Netlink(scratch) as netlink:
             features = tuple(Feature(name, purpose, trial(netlink)) for name, purpose, trial in _trials(scratch))
     finally:
         netns.remove(scratch)
+        registry.forget(run_id)
     return Probe(kernel=kernel_name(), features=features)
 
 

@@ -39,6 +39,8 @@ TCA_STATS_BASIC, TCA_STATS_QUEUE = 1, 3  # linux/gen_stats.h
 TCA_TBF_PARMS, TCA_TBF_RATE64, TCA_RED_PARMS, TCA_RED_MAX_P = 1, 4, 1, 3  # linux/pkt_sched.h
 NIC_BUFFER_BYTES = 64 << 20  # the sending application waits for room long before
 NETEM_LIMIT_PACKETS = 1 << 20
+NETEM_MIN_NS = 1_000  # pyroute2 hands netem whole microseconds
+U32_MAX = (1 << 32) - 1
 BURST_ROUNDING_TICKS = 1  # of 64 ns: the kernel turns bytes into time with a scaled reciprocal
 
 
@@ -56,7 +58,7 @@ class QueueSetting:
 
 
 def setting(port: PortPlan, scale: Scale, frame_bytes: int, use_red: bool) -> QueueSetting:
-    """The port's queue in kernel terms; UsageError if RED can't follow the profile's ramp."""
+    """The port's queue in kernel terms; UsageError if RED can't follow the profile's ramp, or a figure is beyond the kernel."""
     ecn = port.queue.ecn if port.queue else None
     fit = red_law.fit(ecn) if ecn and use_red else None
     if fit and fit.deviation > red_law.DEVIATION_LIMIT:
@@ -65,6 +67,7 @@ def setting(port: PortPlan, scale: Scale, frame_bytes: int, use_red: bool) -> Qu
             f"would be off by {fit.deviation:.3f} of marking probability (limit {red_law.DEVIATION_LIMIT}); "
             "use a pmax up to 0.35, or a step (kmin_bytes = kmax_bytes)"
         )
+    _check_range(port, scale)
     return QueueSetting(
         ifindex=port.ifindex,
         rate_bytes=scale.kernel_bps(port.rate_bps) // 8,
@@ -74,6 +77,21 @@ def setting(port: PortPlan, scale: Scale, frame_bytes: int, use_red: bool) -> Qu
         ecn=ecn,
         red=fit,
     )
+
+
+def _check_range(port: PortPlan, scale: Scale) -> None:
+    if not scale.kernel_bps(port.rate_bps):
+        raise UsageError(
+            f"{port.port}: dilation={scale.dilation} leaves {port.rate_bps / 1e9:g} Gb/s less than a byte a second; "
+            "use a smaller dilation"
+        )
+    if port.queue and port.queue.buffer_bytes > U32_MAX:
+        raise UsageError(f"buffer_bytes={port.queue.buffer_bytes} is more than a kernel queue counts; want less than 4 GiB")
+    if port.delay_ns and scale.kernel_ns(port.delay_ns) < NETEM_MIN_NS:
+        raise UsageError(
+            f"delay_ns={port.delay_ns} at dilation={scale.dilation} is below the microsecond that netem counts in; "
+            f"want 0 or at least {-(-NETEM_MIN_NS // scale.dilation)}"
+        )
 
 
 def with_rate(queue: QueueSetting, rate_bytes: int) -> QueueSetting:

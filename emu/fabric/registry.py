@@ -25,9 +25,9 @@ def new_run_id() -> str:
 
 def register(run_id: str) -> None:
     """Book run `run_id` as owned by this process."""
-    STATE_DIR.mkdir(parents=True, exist_ok=True)
     owner = {"pid": os.getpid(), "start": start_time(os.getpid())}
-    _file(run_id).write_text(json.dumps(owner))
+    with locked():  # a file that is half written would look like a dead run's
+        _file(run_id).write_text(json.dumps(owner))
 
 
 def forget(run_id: str) -> None:

@@ -99,9 +99,14 @@ class Measured:
         missed = self.delta[self._receiver].received_packets - self.delivered_packets
         return Check("packets the receiver did not count", missed, 0, ok=missed == 0, unit="packets")
 
-    def _law(self) -> Check:
+    @property
+    def law_deviation(self) -> float:
+        """How far this kernel's marker is known to stay from the law, as a probability; 0 for the BPF marker."""
         fit = self._fabric.settings[self.queue].red
-        off = fit.deviation if fit else 0.0
+        return fit.deviation if fit else 0.0
+
+    def _law(self) -> Check:
+        off = self.law_deviation
         note = "expected share marked against (q-Kmin)/(Kmax-Kmin)*Pmax, largest on the ramp"
         return Check("marking law off by", round(off, 4), red_law.DEVIATION_LIMIT, ok=off <= red_law.DEVIATION_LIMIT,
                      unit="probability", note=f"{note}; marker {self._fabric.marker}")

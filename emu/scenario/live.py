@@ -16,7 +16,7 @@ from emu.scenario.loader import Scenario
 from emu.topology.plan import Plan, make_plan
 
 HEAD_ROOM = 0.15  # of the measured capacity: throttled queues cost several times an open one, and the host does other things
-LATE_NS = 200_000  # how late the host's timers may be before a shaper loses rate
+LATE_NS = 500_000  # how late the host's timers may be before a shaper loses rate
 
 
 def build(scenario: Scenario, p: Values, phase: Phase, *, clock: str) -> AbstractContextManager[Any]:
