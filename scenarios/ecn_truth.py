@@ -60,7 +60,8 @@ def run(fabric, p):
     with ecn.Measured(fabric, RECEIVER, Receivers(fabric, [RECEIVER])) as measured:
         held = hold_queue(fabric, FILLER, STEADY, RECEIVER, target, p.packets)
         measured.sent = held.sent
-    chances = marking.found_while_held(law, held.growing_packets, held.held_packets, target, held.depths)
+    chances = measured.chances() or marking.found_while_held(
+        law, held.growing_packets, held.held_packets, target, held.depths)
     band = marking.band(chances, measured.law_deviation)
     row = measured.row()
     row |= {"depth": p.depth, "held_bytes": target, "packets": len(chances), "law": law.probability(target),

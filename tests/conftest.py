@@ -13,9 +13,16 @@ import os
 import secrets
 import shutil
 import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from emu.report import result
+from emu.report.result import Result
+
+RUN_TIMEOUT_S = 300
 SKIPPED_NEEDS: collections.Counter[str] = collections.Counter()
 RED = "tc qdisc add dev lo root red limit 400000 min 30000 max 90000 avpkt 1000 burst 55 bandwidth 10mbit"
 
@@ -38,7 +45,12 @@ def lacks_bpf_marker() -> str | None:
     from emu.bpf import loader
 
     reason = loader.marker_supported()
-    return None if reason is None else f"the BPF marker ({reason}); run as root on Linux 6.1 or newer"
+    return None if reason is None else f"the BPF marker ({reason}); run as root on Linux 6.2 or newer with BTF"
+
+
+def lacks_marker() -> str | None:
+    red, bpf = lacking("needs_red"), lacking("needs_bpf_marker")
+    return None if red is None or bpf is None else f"any ECN marker: {red}; {bpf}"
 
 
 def lacks_lab_kernel() -> str | None:
@@ -55,6 +67,7 @@ LACKS = {
     "needs_root": lacks_root,
     "needs_red": lacks_red,
     "needs_bpf_marker": lacks_bpf_marker,
+    "needs_marker": lacks_marker,
     "needs_lab_kernel": lacks_lab_kernel,
     "needs_tshark": lacks_tshark,
 }
@@ -85,6 +98,22 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     counts = ", ".join(f"{need} {count}" for need, count in sorted(SKIPPED_NEEDS.items()))
     terminalreporter.write_line(f"{SKIPPED_NEEDS.total()} skipped" + (f": {counts}" if counts else ""))
+
+
+@pytest.fixture
+def run_scenario(tmp_path: Path) -> Callable[..., tuple[int, Result]]:
+    """run_scenario(name, *settings, seed=1) -> (exit code, result): a run of the real command in the kernel we are in."""
+    from emu.scenario.clock import REAL, VIRTUAL, inside_guest
+
+    def run(name: str, *settings: str, seed: int = 1) -> tuple[int, Result]:
+        chosen = [f"--set={setting}" for setting in settings]
+        clock = VIRTUAL if inside_guest() else REAL
+        command = [sys.executable, "-m", "emu.cli", "run", name, f"--clock={clock}", f"--seed={seed}", f"--out={tmp_path}"]
+        done = subprocess.run([*command, *chosen], capture_output=True, text=True, timeout=RUN_TIMEOUT_S)
+        assert done.returncode in (0, 1, 4), f"exit {done.returncode}: {done.stderr.strip()}"
+        return done.returncode, result.read(tmp_path)
+
+    return run
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from mininet.net import Mininet
 from emu.bpf.loader import Bpf
 from emu.errors import MissingFeature
 from emu.fabric import build, clean, host, queue, registry
-from emu.fabric.marker import attach_markers, read_marks
+from emu.fabric.marker import attach_markers, read_depths, read_marks
 from emu.fabric.netlink import Netlink
 from emu.fabric.nodes import FabricIntf, FabricLink, FabricNode
 from emu.fabric.probe import probe, require_root
@@ -84,6 +84,10 @@ class Fabric(Mininet):
     def marks(self) -> dict[int, int]:
         """Interface number -> packets the BPF marker has marked; empty where RED marks and counts by itself."""
         return read_marks(self) if self.marker == "bpf" else {}
+
+    def depths_found(self, port: Port) -> tuple[int, ...]:
+        """Packets that found the queue of `port` in each depth bucket; empty where RED marks, which keeps no such account."""
+        return read_depths(self, self.ports[port].ifindex) if self.marker == "bpf" else ()
 
     def limit_nic(self, nic: Port, rate_bps: int) -> None:
         """Make a NIC send at `rate_bps` (nominal): the rate limiter of the NIC's hardware, read back."""

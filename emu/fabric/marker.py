@@ -37,6 +37,11 @@ def read_marks(fabric: Fabric) -> dict[int, int]:
     return {ifindex: entry.marked_packets for ifindex, entry in counters.items()}
 
 
+def read_depths(fabric: Fabric, ifindex: int) -> tuple[int, ...]:
+    """Packets so far that found the port's queue in each depth bucket (`bucket_bytes` wide; the last has no end)."""
+    return tuple(fabric.bpf().load(OBJECT).map("port_depth").read(ifindex).seen)
+
+
 def bucket_bytes(kmax_bytes: int) -> int:
     """Width of a depth bucket such that Kmax falls into the last but a few."""
     return max(1, -(-kmax_bytes // (BUCKETS - 4)))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from emu.fabric import host, red_law
 from emu.fabric.fabric import Fabric
-from emu.measure import conservation, fidelity
+from emu.fabric.marker import bucket_bytes
+from emu.measure import conservation, fidelity, marking
 from emu.measure.counters import difference, snapshot
 from emu.measure.depth import quantile
 from emu.measure.metric import Check, Metric
@@ -30,12 +31,14 @@ class Measured:
         self._load = host.load()
         self._before = snapshot(self._fabric)
         self._arrived = self._receivers.read()[self._receiver]
+        self._found = self._fabric.depths_found(self.queue)
         return self
 
     def __exit__(self, *_: object) -> None:
         arrived = self._receivers.read()[self._receiver]
         self.delta = difference(self._before, snapshot(self._fabric))
         self._load_after = host.load()
+        self._found_after = self._fabric.depths_found(self.queue)
         self.delivered_packets = arrived.packets - self._arrived.packets
         self.delivered_bytes = arrived.bytes - self._arrived.bytes
         self.ce_packets = arrived.ce_packets - self._arrived.ce_packets
@@ -98,6 +101,12 @@ class Measured:
         """The NIC's program saw each packet that the NIC received."""
         missed = self.delta[self._receiver].received_packets - self.delivered_packets
         return Check("packets the receiver did not count", missed, 0, ok=missed == 0, unit="packets")
+
+    def chances(self) -> list[float]:
+        """P(mark) by the law for every packet, at the depth it found; empty if this marker keeps no account of depths."""
+        found = [after - before for before, after in zip(self._found, self._found_after, strict=True)]
+        ecn = self._fabric.ports[self.queue].queue.ecn
+        return marking.found_in_buckets(ecn, found, bucket_bytes(ecn.kmax_bytes))
 
     @property
     def law_deviation(self) -> float:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from emu.topology.queue_profile import EcnProfile
 
 SIGMAS = 3.29  # 99.9 % of a normal distribution, both sides
+POINTS_IN_A_BUCKET = 16  # a bucket may hold Kmin or Kmax, where the law bends
 
 
 @dataclass(frozen=True)
@@ -40,3 +41,13 @@ def found_while_held(ecn: EcnProfile, growing_packets: int, held_packets: int, d
     growing = [ecn.probability(depth_bytes * (i + 0.5) / growing_packets) for i in range(growing_packets)]
     held = sum(map(ecn.probability, depths)) / len(depths) if depths else ecn.probability(depth_bytes)
     return growing + [held] * held_packets
+
+
+def found_in_buckets(ecn: EcnProfile, found: Sequence[int], bucket_bytes: int) -> list[float]:
+    """P(mark) of every packet from how many found the queue in each depth bucket (the BPF marker's account)."""
+    points = [(i + 0.5) / POINTS_IN_A_BUCKET for i in range(POINTS_IN_A_BUCKET)]
+    chances: list[float] = []
+    for bucket, packets in enumerate(found):
+        mean = sum(ecn.probability((bucket + point) * bucket_bytes) for point in points) / POINTS_IN_A_BUCKET
+        chances += [mean] * packets
+    return chances
