@@ -1,0 +1,153 @@
+"""The changes that make User-mode Linux reproducible, its timers fine and its death complete, found by content.
+
+By content, not by line number: the same edits fit every kernel version whose code reads the same, and a version
+where they do not fit is refused by name instead of being built into a kernel that only looks right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from emu.errors import MissingFeature
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patch:
+    """Replace `old`, which must occur exactly once in `file` (relative to the source tree), by `new`."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    why: str
+
+
+SEEDED_RANDOM = Patch(
+    name="seeded-random",
+    file="arch/um/os-Linux/util.c",
+    why="os_getrandom() is the one place where UML takes randomness from the host; with railbed.seed=N on the command "
+    "line it answers from a counter-based generator (SplitMix64: Steele, Lea, Flood, OOPSLA 2014), so that every "
+    "random number of the guest depends on N alone",
+    old="""\
+	return getrandom(buf, len, flags);
+""",
+    new="""\
+	unsigned char *out = buf;
+	size_t i;
+
+	if (!railbed_seeded)
+		return getrandom(buf, len, flags);
+	for (i = 0; i < len; i++) {
+		if (railbed_left == 0) {
+			railbed_word = railbed_next();
+			railbed_left = 8;
+		}
+		out[i] = railbed_word >> (8 * --railbed_left);
+	}
+	return len;
+""",
+)
+
+SEED_STATE = Patch(
+    name="seed-parameter",
+    file="arch/um/os-Linux/util.c",
+    why="state of the generator above and the parameter that starts it, read before anything asks for randomness",
+    old="""\
+ssize_t os_getrandom(void *buf, size_t len, unsigned int flags)
+""",
+    new="""\
+static int railbed_seeded;
+static unsigned long long railbed_state, railbed_word;
+static unsigned int railbed_left;
+
+static unsigned long long railbed_next(void)
+{
+	unsigned long long z = (railbed_state += 0x9e3779b97f4a7c15ULL);
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+	return z ^ (z >> 31);
+}
+
+static int __init railbed_seed_setup(char *line, int *add)
+{
+	railbed_state = strtoull(line, NULL, 0);
+	railbed_seeded = 1;
+	return 0;
+}
+__uml_setup("railbed.seed=", railbed_seed_setup,
+"railbed.seed=<N>\\n"
+"    Answer every request for host randomness from a generator seeded with N.\\n\\n"
+);
+
+ssize_t os_getrandom(void *buf, size_t len, unsigned int flags)
+""",
+)
+
+FINE_TIMERS = Patch(
+    name="fine-timers",
+    file="arch/um/include/linux/time-internal.h",
+    why="no timer may be armed closer than this many ns; 500 lets a TBF send at most one burst per 500 ns",
+    old="#define TIMER_MIN_DELTA  500\n",
+    new="#define TIMER_MIN_DELTA  1\n",
+)
+
+NO_ORPHANS = Patch(
+    name="no-orphans",
+    file="arch/um/os-Linux/skas/process.c",
+    why="when the kernel process is killed, its traced guest processes must die with it: detached they would run on "
+    "as host processes and make their system calls on the host",
+    old="		   (void *) PTRACE_O_TRACESYSGOOD) < 0) {\n",
+    new="		   (void *) (PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL)) < 0) {\n",
+)
+
+WIDE_REGISTERS = Patch(
+    name="wide-registers",
+    file="arch/x86/um/user-offsets.c",
+    why="room for the register state of a guest process: 2696 bytes end at AVX-512, and on a CPU with AMX tiles (11008 "
+    "bytes) the host refuses to restore a shorter one, so that init dies (Linux 6.13 sizes it at run time)",
+    old="	DEFINE_LONGS(HOST_FP_SIZE, 2696);\n",
+    new="	DEFINE_LONGS(HOST_FP_SIZE, 11008);\n",
+)
+
+LIGHT_TIMERS = Patch(
+    name="light-timers",
+    file="arch/um/os-Linux/signal.c",
+    why="each virtual timer event cleared a whole register state, 11008 bytes now, of which the timer reads only these",
+    old="""\
+		memset(&regs, 0, sizeof(regs));
+""",
+    new="""\
+	{
+		memset(regs.gp, 0, sizeof(regs.gp));
+		regs.is_user = 0;
+	}
+""",
+)
+
+PATCHES = (SEED_STATE, SEEDED_RANDOM, FINE_TIMERS, NO_ORPHANS, WIDE_REGISTERS, LIGHT_TIMERS)
+
+
+def apply_patches(tree: Path, version: str, patches: tuple[Patch, ...] = PATCHES) -> None:
+    """Apply each patch once to the source tree; MissingFeature when a text is not found exactly once."""
+    for patch in patches:
+        apply_patch(tree, version, patch)
+
+
+def apply_patch(tree: Path, version: str, patch: Patch) -> None:
+    """Replace the one occurrence of `patch.old`; a tree that already holds `patch.new` is refused too."""
+    path = tree / patch.file
+    text = path.read_text() if path.is_file() else ""
+    if patch.new in text or text.count(patch.old) != 1:
+        raise MissingFeature(f"Linux {version}: patch {patch.name} does not fit {patch.file} ({_misfit(text, patch)}); "
+                             "install Debian's linux-source-6.1 or linux-source-6.12")
+    path.write_text(text.replace(patch.old, patch.new))
+
+
+def _misfit(text: str, patch: Patch) -> str:
+    if not text:
+        return "no such file"
+    if patch.new in text:
+        return "already applied"
+    return f"its text occurs {text.count(patch.old)} times, 1 expected"
