@@ -49,7 +49,7 @@ class Fabric(Mininet):
         self._undo = ExitStack()
 
     def __enter__(self) -> Fabric:
-        try:  # everything is booked before it is done, and kept where stop() finds it: Ctrl-C may come between any two steps
+        try:  # all is booked before it is done, and kept where stop() finds it: Ctrl-C may come between any two steps
             self._undo.callback(host.restore_backlog)
             self._undo.callback(clean.remove_run, self.run_id)
             registry.register(self.run_id)

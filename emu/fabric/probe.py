@@ -21,6 +21,7 @@ from emu.fabric import netns, registry, routes
 from emu.fabric.link import LO_IFINDEX
 from emu.fabric.netlink import CHANGE, CREATE, Batch, Netlink
 from emu.fabric.queue import NETEM_LIMIT_PACKETS, TBF_HANDLE  # registers the tbf and red plugins
+from emu.fabric.sched_netem import get_parameters as netem_parameters
 from emu.fabric.sched_red import get_parameters as red_parameters
 from emu.fabric.sched_tbf import get_parameters as tbf_parameters
 
@@ -90,12 +91,13 @@ def kernel_name() -> str:
 
 def _trials(scratch: str) -> list[tuple[str, str, Callable[[Netlink], str | None]]]:
     red = red_parameters({"limit": 1 << 20, "qmin": 1000, "qmax": 2000, "max_p": 1 << 20, "ecn": True})
+    netem = netem_parameters({"delay_ns": 1000, "limit": NETEM_LIMIT_PACKETS})
     tbf = tbf_parameters({"rate": 10_000_000_000, "burst": 10_000, "limit": 1 << 20})
     return [
         ("sch_tbf", "line rate of every port, above 34 Gb/s too", _qdisc("tbf", tbf)),
         ("sch_red", "ECN marking by the queue itself", _qdisc("red", red)),
         ("bpf_marker", "ECN marking where sch_red is absent", lambda _: loader.marker_supported()),
-        ("sch_netem", "propagation delay of links (delay_ns)", _qdisc("netem", {"limit": NETEM_LIMIT_PACKETS, "delay": 1})),
+        ("sch_netem", "propagation delay of links (delay_ns)", _qdisc("netem", netem)),
         ("clsact", "counting and steering by eBPF", _qdisc("clsact", None)),
         ("ecmp_l4_hash", "ECMP over the 5-tuple", lambda _: _knob(scratch, "ipv4/fib_multipath_hash_policy")),
         ("ecmp_hash_seed", "a hash seed per switch", lambda _: _knob(scratch, "ipv4/fib_multipath_hash_seed")),

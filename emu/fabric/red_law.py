@@ -9,6 +9,7 @@ Source: linux/include/net/red.h (red_set_parms, red_mark_probability).
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from emu.topology.queue_profile import EcnProfile
@@ -16,7 +17,8 @@ from emu.topology.queue_profile import EcnProfile
 _U32 = 1 << 32
 _GRID = 64
 _CANDIDATES = 64
-DEVIATION_LIMIT = 0.02  # of marking probability, absolute
+DEVIATION_MAX = 0.02  # of marking probability
+DEVIATION_MAX_OF_PMAX = 0.1  # the same, of a small pmax
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,12 @@ def marked_share(above_kmin_bytes: float, spread: float) -> float:
     return 1 / mean_gap
 
 
+def limit(ecn: EcnProfile) -> float:
+    """The deviation up to which RED passes for the law."""
+    return min(DEVIATION_MAX, DEVIATION_MAX_OF_PMAX * ecn.pmax)
+
+
+@functools.cache
 def fit(ecn: EcnProfile) -> RedFit:
     """The best max_P for a profile; a step needs none."""
     ramp = ecn.kmax_bytes - ecn.kmin_bytes
