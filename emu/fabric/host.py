@@ -59,4 +59,3 @@ def backlog_drops() -> int:
     """Packets dropped so far, over all CPUs: second column of softnet_stat."""
     lines = Path("/proc/net/softnet_stat").read_text().splitlines()
     return sum(int(line.split()[1], 16) for line in lines)
-

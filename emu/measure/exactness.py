@@ -20,7 +20,7 @@ from emu.measure.counters import difference, snapshot
 from emu.measure.metric import Check, Metric
 from emu.nic import echo
 from emu.nic.crafted import Injection, run_open_loop
-from emu.nic.incast import FRAMES_IN_A_CIRCLE, flow_between
+from emu.nic.incast import circle
 from emu.nic.receiver import Receivers
 from emu.topology.model import Port
 
@@ -85,11 +85,9 @@ def one_way(
     fabric: Fabric, sender: Port, receiver: Port, size_bytes: int, on_progress: Callable[[int], None] = lambda _packets: None
 ) -> Transfer:
     """Send `size_bytes` (whole packets) and time it from the first frame handed over to the last one's arrival."""
-    from emu.roce.packets import write_frames  # Scapy takes a second to import
-
-    source, target, mtu = fabric.ports[sender], fabric.ports[receiver], fabric.plan.topology.path_mtu_bytes
-    frames = write_frames(flow_between(source, target, 1), va=0, payload=FRAMES_IN_A_CIRCLE * mtu, path_mtu=mtu)
-    packets = -(-size_bytes // mtu)
+    target = fabric.ports[receiver]
+    frames = circle(fabric, sender, receiver, [1])
+    packets = -(-size_bytes // fabric.plan.topology.path_mtu_bytes)
     receivers = Receivers(fabric, [receiver])
     load, before, start_ns = host.load(), snapshot(fabric), time.monotonic_ns()
     run_open_loop(fabric, [Injection(nic=sender, frames=frames, count=packets)], [target.peer], SAMPLE_NS, on_progress)

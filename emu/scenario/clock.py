@@ -18,7 +18,7 @@ REAL, VIRTUAL = "real", "virtual"
 INSIDE = "RAILBED_LAB"  # set by emu.lab.guest
 GUEST_BASE_BYTES = 512 << 20  # kernel, Python and its libraries; pages are only used when touched
 GUEST_LINK_BYTES = 160 << 10  # a veth pair with its queues: 16,384 took 1.8 GB
-GUEST_FULL_QUEUES, GUEST_OVERHEAD = 8, 3  # queues that may be full at once; a small packet in a queue takes several times its bytes
+GUEST_FULL_QUEUES, GUEST_OVERHEAD = 8, 3  # queues that may be full at once; memory a packet takes over its bytes
 GUEST_LIMIT_S = 3600  # wall time after which a guest is stuck rather than slow
 
 

@@ -131,9 +131,8 @@ def test_a_ramp_that_red_cannot_follow_is_refused_with_what_would_fit(pmax, ok):
     with pytest.raises(UsageError) as refused:
         setting_for(steep)
     message = str(refused.value)
-    assert f"pmax={pmax:g}" in message and "use a pmax up to 0.35" in message and "or a step" in message and "\n" not in message, (
-        message
-    )
+    assert f"pmax={pmax:g}" in message and "use a pmax up to 0.35" in message and "or a step" in message, message
+    assert "\n" not in message, message
 
 
 @pytest.mark.parametrize(("ramp_bytes", "ok"), [(4_000_000, True), (50_000_000, False)])
