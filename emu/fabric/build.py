@@ -68,10 +68,13 @@ def configure(plan: Plan, settings: dict[Port, QueueSetting], sockets: Sockets, 
 
 
 def wait_until_running(plan: Plan, sockets: Sockets) -> None:
-    """The kernel activates a port's queue in the background once both ends of its cable are up."""
+    """The kernel activates a port's queue in the background once both ends of its cable are up, up to a second later."""
+    waiting = list(plan.nodes)
 
     def not_running() -> list[str]:
-        return [name for node in plan.nodes for name in link.not_running(node.ports, link.read(sockets[node.name]))]
+        down = {node: link.not_running(node.ports, link.read(sockets[node.name])) for node in waiting}
+        waiting[:] = [node for node, ports in down.items() if ports]
+        return [port for ports in down.values() for port in ports]
 
     wait_until_empty(not_running, UP_TIMEOUT_S, "ports up")
 
