@@ -9,7 +9,7 @@ a process that was killed.
 
 from __future__ import annotations
 
-import os
+import atexit
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -22,6 +22,7 @@ from emu.fabric.marker import attach_markers, read_depths, read_marks
 from emu.fabric.netlink import Netlink
 from emu.fabric.nodes import FabricIntf, FabricLink, FabricNode
 from emu.fabric.probe import probe, require_root
+from emu.fabric.undisturbed import undisturbed
 from emu.scale import Scale
 from emu.topology.model import Port
 from emu.topology.plan import Plan, PortPlan
@@ -50,6 +51,8 @@ class Fabric(Mininet):
 
     def __enter__(self) -> Fabric:
         try:  # all is booked before it is done, and kept where stop() finds it: Ctrl-C may come between any two steps
+            atexit.register(self.stop)  # for a Ctrl-C between the end of the block and stop()
+            self._undo.callback(atexit.unregister, self.stop)
             self._undo.callback(host.restore_backlog)
             self._undo.callback(clean.remove_run, self.run_id)
             registry.register(self.run_id)
@@ -65,7 +68,7 @@ class Fabric(Mininet):
 
     def stop(self) -> None:
         """Remove the fabric; a second call does nothing."""
-        with self._undo:
+        with undisturbed(), self._undo:
             for node in self.hosts + self.switches:
                 node.terminate()
 
@@ -133,8 +136,7 @@ def choose_marker(plan: Plan) -> str:
     if not plan.topology.queue.ecn:
         return "none"
     found = probe()
-    forced = os.environ.get("RAILBED_MARKER")
-    if found.works("sch_red") and forced != "bpf":
+    if found.works("sch_red"):
         return "red"
     if found.works("bpf_marker"):
         return "bpf"

@@ -24,6 +24,7 @@ from emu.fabric.queue import NETEM_LIMIT_PACKETS, TBF_HANDLE  # registers the tb
 from emu.fabric.sched_netem import get_parameters as netem_parameters
 from emu.fabric.sched_red import get_parameters as red_parameters
 from emu.fabric.sched_tbf import get_parameters as tbf_parameters
+from emu.fabric.undisturbed import undisturbed
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,15 @@ def probe() -> Probe:
     require_root()
     run_id = registry.new_run_id()
     scratch = netns.name_of(run_id, "probe")
-    try:
-        registry.register(run_id)
-        netns.create(scratch)
-        with Netlink(scratch) as netlink:
-            features = tuple(Feature(name, purpose, trial(netlink)) for name, purpose, trial in _trials(scratch))
-    finally:
-        netns.remove(scratch)
-        registry.forget(run_id)
+    with undisturbed():
+        try:
+            registry.register(run_id)
+            netns.create(scratch)
+            with Netlink(scratch) as netlink:
+                features = tuple(Feature(name, purpose, trial(netlink)) for name, purpose, trial in _trials(scratch))
+        finally:
+            netns.remove(scratch)
+            registry.forget(run_id)
     return Probe(kernel=kernel_name(), features=features)
 
 

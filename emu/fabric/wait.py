@@ -11,7 +11,7 @@ FIRST_POLL_S, LONGEST_POLL_S = 0.001, 0.25
 
 
 def wait_until_empty(missing: Callable[[], list[str]], timeout_s: float, what: str) -> None:
-    """Poll, less and less often, until `missing()` is empty; FabricError with the first that still are after `timeout_s` of kernel time."""
+    """Poll, less and less often, until `missing()` is empty; FabricError with the first after `timeout_s` of kernel time."""
     deadline = time.monotonic() + timeout_s
     pause_s = FIRST_POLL_S
     while still := missing():

@@ -44,7 +44,7 @@ class Injected(Exception):
 @pytest.fixture(autouse=True)
 def bpf_marker(monkeypatch) -> None:
     """With the marker there are programs, maps and pins to leave behind."""
-    monkeypatch.setenv("RAILBED_MARKER", "bpf")
+    monkeypatch.setattr("emu.fabric.fabric.choose_marker", lambda _plan: "bpf")
 
 
 @pytest.fixture(autouse=True)

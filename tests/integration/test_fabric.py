@@ -206,7 +206,7 @@ def test_red_is_asked_for_instantaneous_ecn_marking():
 
 @pytest.mark.needs_bpf_marker
 def test_the_bpf_marker_is_on_every_switch_port_and_on_no_nic(monkeypatch):
-    monkeypatch.setenv("RAILBED_MARKER", "bpf")
+    monkeypatch.setattr("emu.fabric.fabric.choose_marker", lambda _plan: "bpf")
     ecn = EcnProfile(kmin_bytes=100_000, kmax_bytes=400_000, pmax=0.1)
     with one_leaf(queue=QueueProfile(buffer_bytes=mib(1), ecn=ecn)) as fabric:
         assert fabric.marker == "bpf"
@@ -232,12 +232,6 @@ def test_a_delay_is_a_missing_feature_where_the_kernel_has_no_netem():
         one_leaf(delay_ns=500)
 
 
-@pytest.fixture
-def hash_seeds() -> None:
-    if lacks := probe().lacks("ecmp_hash_seed"):
-        pytest.skip(f"this kernel has no ECMP hash seed per switch ({lacks})")
-
-
 def test_flows_that_differ_in_the_udp_source_port_spread_over_all_spines(fabric):
     picks = Counter(uplink_picks(fabric, nic(0, 0), nic(2, 0)))
     assert set(picks) == {f"up{k}" for k in range(SPINES)}, picks
@@ -256,7 +250,8 @@ def test_packets_take_the_uplinks_that_the_fib_names(fabric):
     assert delta[target].received_packets == FLOWS * PACKETS_A_FLOW
 
 
-def test_a_seed_gives_the_same_picks_in_every_build_and_another_seed_gives_others(fabric, hash_seeds):
+@pytest.mark.needs_hash_seed
+def test_a_seed_gives_the_same_picks_in_every_build_and_another_seed_gives_others(fabric):
     first = uplink_picks(fabric, nic(0, 0), nic(2, 0))
     with fabric_of(seed=1) as again:
         second = uplink_picks(again, nic(0, 0), nic(2, 0))
@@ -269,7 +264,8 @@ def test_a_seed_gives_the_same_picks_in_every_build_and_another_seed_gives_other
     )
 
 
-def test_two_leaves_hash_the_same_flow_independently(fabric, hash_seeds):
+@pytest.mark.needs_hash_seed
+def test_two_leaves_hash_the_same_flow_independently(fabric):
     """One secret for all switches would be perfect polarization: every tier picks alike."""
     one, two = uplink_picks(fabric, nic(0, 0), nic(2, 0)), uplink_picks(fabric, nic(2, 0), nic(0, 0))
     same = sum(a == b for a, b in zip(one, two, strict=True))
