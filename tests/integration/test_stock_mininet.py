@@ -28,8 +28,10 @@ ALONE = [
     "--mount-proc",
     "sh",
     "-c",
-    'mount -t tmpfs tmpfs /tmp && exec env HOME=/tmp "$@"',
-    "sh",
+    # the checkout may itself be below /tmp: it is put aside meanwhile
+    'set -e; mount -t tmpfs tmpfs /mnt; mkdir /mnt/checkout; mount --rbind "$0" /mnt/checkout; '
+    'mount -t tmpfs tmpfs /tmp; mkdir -p "$0"; mount --move /mnt/checkout "$0"; exec env HOME=/tmp "$@"',
+    str(REPOSITORY),
 ]
 TIMEOUT_S = 60
 
