@@ -107,8 +107,8 @@ class Fabric(Mininet):
         build.configure(self.plan, self.settings, self._sockets, self._advance)
         if self.marker == "bpf":
             attach_markers(self)
-        build.wait_until_running(self.plan, self._sockets)
-        self.knobs_compared = build.read_back(self.plan, self.settings, self._sockets)
+        links = build.wait_until_running(self.plan, self._sockets)
+        self.knobs_compared = build.read_back(self.plan, self.settings, self._sockets, links)
         self._register_with_mininet()
 
     def _register_with_mininet(self) -> None:

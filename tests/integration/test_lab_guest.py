@@ -164,9 +164,18 @@ def test_a_guest_over_its_limit_is_stopped_with_what_it_said_and_what_ran():
         run(["sleep", "inf"], limit_s=4)
 
 
-def test_a_guest_that_needs_more_memory_than_it_has_says_so():
+def test_a_program_that_asks_for_more_memory_than_the_guest_has_is_told_so():
+    code, _, stderr = run([sys.executable, "-c", "kept = [bytearray(1 << 20) for _ in range(10**6)]"])
+    assert code == 1 and "MemoryError" in stderr, f"exit {code}: {stderr}"
+
+
+def test_a_kernel_that_runs_out_of_memory_is_reported_with_its_size():
+    fill_pipes = (
+        "import os, fcntl\n"
+        "for _ in range(400): ends = os.pipe(); fcntl.fcntl(ends[1], fcntl.F_SETPIPE_SZ, 1 << 20); os.write(ends[1], bytes(1 << 20))"
+    )
     with pytest.raises(FabricError, match=f"ran out of its {MEM_BYTES >> 20} MiB of memory"):
-        run([sys.executable, "-c", "kept = [bytearray(1 << 20) for _ in range(10**6)]"])
+        run([sys.executable, "-c", fill_pipes])
 
 
 def test_nothing_is_left_after_a_run():
