@@ -13,9 +13,9 @@ from emu.measure import ecn
 from emu.nic.incast import inject
 from emu.nic.receiver import Receivers
 from emu.report.table import kilobytes
-from emu.scenario import Column, Outcome, Parameter, main, parameters
+from emu.scenario import Column, Outcome, Parameter, ecn_profile, main, parameters
 from emu.topology.model import nic
-from emu.topology.queue_profile import EcnProfile, QueueProfile, from_sonic
+from emu.topology.queue_profile import QueueProfile
 from emu.topology.spine_leaf import SpineLeaf
 from emu.units import gbps, mib
 
@@ -41,12 +41,6 @@ COLUMNS = [
 ]
 
 
-def profile(p):
-    if p.ecn_profile:
-        return from_sonic(p.ecn_profile)
-    return EcnProfile(kmin_bytes=p.kmin_bytes, kmax_bytes=p.kmax_bytes, pmax=p.pmax)
-
-
 def servers(p):
     """As many as gpus says, or just enough."""
     if p.wiring == "rail" and p.senders >= p.leaf_down:
@@ -61,7 +55,7 @@ def topology(p):
     return SpineLeaf(
         servers=servers(p), gpus_per_server=p.gpus_per_server, wiring=p.wiring, leaf_down=p.leaf_down, leaf_up=p.leaf_up,
         rate_bps=gbps(p.rate_gbps), delay_ns=p.delay_ns, path_mtu_bytes=p.mtu,
-        queue=QueueProfile(buffer_bytes=p.buffer_bytes, ecn=profile(p)),
+        queue=QueueProfile(buffer_bytes=p.buffer_bytes, ecn=ecn_profile(p)),
     ).topology()
 
 

@@ -172,7 +172,10 @@ def test_a_program_that_asks_for_more_memory_than_the_guest_has_is_told_so():
 def test_a_kernel_that_runs_out_of_memory_is_reported_with_its_size():
     fill_pipes = (
         "import os, fcntl\n"
-        "for _ in range(400): ends = os.pipe(); fcntl.fcntl(ends[1], fcntl.F_SETPIPE_SZ, 1 << 20); os.write(ends[1], bytes(1 << 20))"
+        "for _ in range(400):\n"
+        "    ends = os.pipe()\n"
+        "    fcntl.fcntl(ends[1], fcntl.F_SETPIPE_SZ, 1 << 20)\n"
+        "    os.write(ends[1], bytes(1 << 20))"
     )
     with pytest.raises(FabricError, match=f"ran out of its {MEM_BYTES >> 20} MiB of memory"):
         run([sys.executable, "-c", fill_pipes])

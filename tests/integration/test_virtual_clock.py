@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from emu.measure import fidelity
 from emu.report import result
 from emu.report.result import Result
 
 pytestmark = pytest.mark.needs_lab_kernel
 RUN_TIMEOUT_S = 300
 SMALL = ("gpus_per_server=1", "senders=4", "leaf_down=5", "leaf_up=0", "load=1.1")
-CE_SHARE_SPREAD = 0.03      # what a rate within the fidelity check's 2 % can move the share by at load 1.5
 BUSY = "while True: pass"
 
 
@@ -74,5 +74,5 @@ def test_both_clocks_agree_on_the_share_of_ce_packets(tmp_path):
         run = railbed(tmp_path / clock, "incast_ecn", *SMALL[:-1], "load=1.5", clock=clock)
         shares[clock] = run.rows[0]["ce_share"]
         assert run.clock == clock
-    assert abs(shares["real"] - shares["virtual"]) <= CE_SHARE_SPREAD, f"CE shares: {shares}"
+    assert abs(shares["real"] - shares["virtual"]) <= fidelity.RATE_TOLERANCE, f"CE shares: {shares}"
     assert 0.5 < shares["virtual"] < 1, f"a comparison of nothing: {shares}"
