@@ -86,11 +86,11 @@ class Fabric(Mininet):
 
     def marks(self) -> dict[int, int]:
         """Interface number -> packets the BPF marker has marked; empty where RED marks and counts by itself."""
-        return read_marks(self) if self.marker == "bpf" else {}
+        return read_marks(self._bpf) if self.marker == "bpf" else {}
 
     def depths_found(self, port: Port) -> tuple[int, ...]:
         """Packets that found the queue of `port` in each depth bucket; empty where RED marks, which keeps no such account."""
-        return read_depths(self, self.ports[port].ifindex) if self.marker == "bpf" else ()
+        return read_depths(self._bpf, self.ports[port].ifindex) if self.marker == "bpf" else ()
 
     def limit_nic(self, nic: Port, rate_bps: int) -> None:
         """Make a NIC send at `rate_bps` (nominal): the rate limiter of the NIC's hardware, read back."""
@@ -106,7 +106,7 @@ class Fabric(Mininet):
         build.plug_cables(self.plan, self._sockets, self._advance)
         build.configure(self.plan, self.settings, self._sockets, self._advance)
         if self.marker == "bpf":
-            attach_markers(self)
+            attach_markers(self._bpf, self.plan, self._sockets)
         links = build.wait_until_running(self.plan, self._sockets)
         self.knobs_compared = build.read_back(self.plan, self.settings, self._sockets, links)
         self._register_with_mininet()
