@@ -110,6 +110,7 @@ class Fabric(Mininet):
         links = build.wait_until_running(self.plan, self._sockets)
         self.knobs_compared = build.read_back(self.plan, self.settings, self._sockets, links)
         self._register_with_mininet()
+        host.fresh_randomness()
 
     def _register_with_mininet(self) -> None:
         intfs: dict[Port, FabricIntf] = {}

@@ -6,6 +6,8 @@ every modelled queue. The first run raises the limit, the last one puts the old 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from emu.fabric import registry
 
 BACKLOG = Path("/proc/sys/net/core/netdev_max_backlog")
 BACKLOG_PACKETS = 1_000_000
+RNDRESEEDCRNG = 0x5207
 _SAVED = registry.STATE_DIR / "netdev_max_backlog"
 
 
@@ -59,3 +62,13 @@ def backlog_drops() -> int:
     """Packets dropped so far, over all CPUs: second column of softnet_stat."""
     lines = Path("/proc/net/softnet_stat").read_text().splitlines()
     return sum(int(line.split()[1], 16) for line in lines)
+
+
+def fresh_randomness() -> None:
+    """Make the kernel draw a new key for its random numbers: what follows doesn't depend on how many were used before.
+
+    RED's coin flips come from there. In the lab kernel the new key is the seed's, elsewhere one like any other.
+    Source: random(4), RNDRESEEDCRNG (Linux 4.17); a kernel without it draws on.
+    """
+    with open("/dev/urandom", "rb") as urandom, contextlib.suppress(OSError):
+        fcntl.ioctl(urandom, RNDRESEEDCRNG)

@@ -58,21 +58,42 @@ ssize_t os_getrandom(void *buf, size_t len, unsigned int flags)
 """,
     new="""\
 static int railbed_seeded;
-static unsigned long long railbed_state, railbed_word;
+static unsigned long long railbed_seed, railbed_state, railbed_word, railbed_keys;
 static unsigned int railbed_left;
 
-static unsigned long long railbed_next(void)
+static unsigned long long railbed_step(unsigned long long *state)
 {
-	unsigned long long z = (railbed_state += 0x9e3779b97f4a7c15ULL);
+	unsigned long long z = (*state += 0x9e3779b97f4a7c15ULL);
 
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
 	z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
 	return z ^ (z >> 31);
 }
 
+static unsigned long long railbed_next(void)
+{
+	return railbed_step(&railbed_state);
+}
+
+void railbed_restart(void)
+{
+	railbed_keys = 0;
+}
+
+void railbed_key(unsigned char *key, unsigned long len)
+{
+	unsigned long long state = railbed_seed ^ (++railbed_keys << 32);
+	unsigned long i;
+
+	if (!railbed_seeded)
+		return;
+	for (i = 0; i < len; i++)
+		key[i] = railbed_step(&state) >> 56;
+}
+
 static int __init railbed_seed_setup(char *line, int *add)
 {
-	railbed_state = strtoull(line, NULL, 0);
+	railbed_seed = railbed_state = strtoull(line, NULL, 0);
 	railbed_seeded = 1;
 	return 0;
 }
@@ -82,6 +103,42 @@ __uml_setup("railbed.seed=", railbed_seed_setup,
 );
 
 ssize_t os_getrandom(void *buf, size_t len, unsigned int flags)
+""",
+)
+
+SEEDED_KEYS = Patch(
+    name="seeded-keys",
+    file="drivers/char/random.c",
+    why="the key that random numbers come from depended on all that had gone into the pool before, down to the length of "
+    "a path; with a seed it depends on the seed and on how many keys there were since the last restart",
+    old="""\
+	extract_entropy(key, sizeof(key));
+""",
+    new="""\
+	extract_entropy(key, sizeof(key));
+	{
+		extern void railbed_key(unsigned char *key, unsigned long len);
+
+		railbed_key(key, sizeof(key));
+	}
+""",
+)
+
+RESTARTED_KEYS = Patch(
+    name="restarted-keys",
+    file="drivers/char/random.c",
+    why="the restart: a program that asks for a new key (RNDRESEEDCRNG) gets the first one of the seed again, so that a "
+    "measurement's random numbers don't depend on what ran before it",
+    old="""\
+	case RNDRESEEDCRNG:
+""",
+    new="""\
+	case RNDRESEEDCRNG:
+		{
+			extern void railbed_restart(void);
+
+			railbed_restart();
+		}
 """,
 )
 
@@ -153,8 +210,8 @@ FINE_CLOCK_RATE = Patch(
     new="clocksource_register_hz(&timer_clocksource, NSEC_PER_SEC)",
 )
 
-PATCHES = (SEED_STATE, SEEDED_RANDOM, FINE_TIMERS, NO_ORPHANS, WIDE_REGISTERS, LIGHT_TIMERS, FINE_CLOCK,
-           FINE_CLOCK_RATE)
+PATCHES = (SEED_STATE, SEEDED_RANDOM, SEEDED_KEYS, RESTARTED_KEYS, FINE_TIMERS, NO_ORPHANS, WIDE_REGISTERS,
+           LIGHT_TIMERS, FINE_CLOCK, FINE_CLOCK_RATE)
 
 
 def apply_patches(tree: Path, version: str, patches: tuple[Patch, ...] = PATCHES) -> None:

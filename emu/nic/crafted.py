@@ -27,6 +27,7 @@ from emu.topology.model import Port
 STALL_S = 5.0  # kernel time without progress after which a run is given up
 QUEUED_FRAMES = 512
 REFILL_FRAMES = 128  # the fastest NIC sends so many between two refills
+TURN_FRAMES = 16
 REFILL_MIN_NS = 20_000
 
 
@@ -93,17 +94,19 @@ class _Sender:
         closing.callback(self.socket.close)
         self.refill_ns = REFILL_FRAMES * self._frame_bytes * 1_000_000_000 // fabric.settings[injection.nic].rate_bytes
         self.backlog = self._queue.backlog
+        self._room = 0
 
-    def top_up(self) -> int:
-        """Send as many frames as there is room for in the queue's head start; how many went."""
-        before = self.socket.sent
-        room = QUEUED_FRAMES - self.backlog() // self._frame_bytes
-        while room > 0 and not self.socket.done:
-            sent = self.socket.send_batch(room)
-            if not sent:
-                break
-            room -= sent
-        return self.socket.sent - before
+    def look(self) -> None:
+        """See how much room there is in the queue's head start."""
+        self._room = 0 if self.socket.done else max(0, QUEUED_FRAMES - self.backlog() // self._frame_bytes)
+
+    def turn(self) -> int:
+        """Send a turn's frames into that room; how many went."""
+        if not self._room or self.socket.done:
+            return 0
+        sent = self.socket.send_batch(min(self._room, TURN_FRAMES))
+        self._room -= sent
+        return sent
 
 
 class _Loop:
@@ -133,10 +136,12 @@ class _Loop:
         return self._sent
 
     def _refill(self) -> None:
+        """In turns, so that no sender is ahead of the others by more than a turn, at the start above all."""
         self._refill_timer.expirations()
         for sender in self._senders:
-            if not sender.socket.done:
-                self._on_progress(sender.top_up())
+            sender.look()
+        while sent := sum(sender.turn() for sender in self._senders):
+            self._on_progress(sent)
 
     def _sample(self) -> None:
         self._sample_timer.expirations()

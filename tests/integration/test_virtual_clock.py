@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,15 +18,21 @@ from emu.report import result
 from emu.report.result import Result
 
 pytestmark = pytest.mark.needs_lab_kernel
+ROOT = Path(__file__).parents[2]
 RUN_TIMEOUT_S = 300
 SMALL = ("gpus_per_server=1", "senders=4", "leaf_down=5", "leaf_up=0", "load=1.1")
 BUSY = "while True: pass"
 
 
-def railbed(out: Path, scenario: str, *settings: str, clock: str = "virtual", seed: int = 1) -> Result:
+def railbed(
+    out: Path, scenario: str, *settings: str, clock: str = "virtual", seed: int = 1, checkout: Path = ROOT
+) -> Result:
     options = [f"--clock={clock}", f"--seed={seed}", f"--out={out}", *(f"--set={setting}" for setting in settings)]
     command = [sys.executable, "-m", "emu.cli", "run", scenario, *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S)
+    environment = os.environ | {"PYTHONPATH": str(checkout)}
+    done = subprocess.run(
+        command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=RUN_TIMEOUT_S
+    )
     assert done.returncode == 0, f"{scenario} {settings}: exit {done.returncode}: {done.stderr.strip()[-500:]}"
     return result.read(out)
 
@@ -55,6 +62,15 @@ def test_one_seed_gives_one_result_on_a_quiet_and_on_a_busy_machine_and_another_
     other = railbed(tmp_path / "other", "incast_ecn", *SMALL, seed=2)
     marks = [r.rows[0]["ecn_marked_packets"] for r in (quiet, other)]
     assert marks[0] != marks[1] and min(marks) > 0, f"marks of seeds 1 and 2: {marks}"
+
+
+def test_the_result_depends_on_neither_the_checkouts_place_nor_on_what_python_has_compiled(tmp_path):
+    railbed(tmp_path / "here", "incast_ecn", *SMALL)
+    elsewhere = tmp_path / "a_checkout_with_a_longer_name"
+    for folder in ("emu", "scenarios"):
+        shutil.copytree(ROOT / folder, elsewhere / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    railbed(tmp_path / "there", "incast_ecn", *SMALL, checkout=elsewhere)
+    assert without_timing(tmp_path / "here") == without_timing(tmp_path / "there")
 
 
 def test_a_transfer_takes_bytes_over_rate_plus_path_delay_within_half_a_percent_at_every_rate(tmp_path):

@@ -7,11 +7,11 @@ configured for us. Busybox comes along, since the first program of a boot can't 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import re
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,13 +62,17 @@ def need_tools() -> None:
         tool(name)
 
 
-def unpacked() -> Unpacked:
-    """The current kernel's package; downloaded and unpacked (70 MB, about 15 s) unless it is in the cache."""
+def unpacked(say: Callable[[str], None]) -> Unpacked:
+    """The current kernel's package; downloaded and unpacked (about 15 s), which `say` is told, unless it is in the cache."""
     name, version = current_kernel()
-    final = cache_dir().with_name("stock-kernel") / f"{name}_{version}"
-    if not final.is_dir():
-        final.parent.mkdir(parents=True, exist_ok=True)
-        with half_made(final.parent) as work:
+    cache = cache_dir().with_name("stock-kernel")
+    final = cache / f"{name}_{version}"
+    with only_one(cache):
+        if not final.is_dir():
+            for outdated in (path for path in cache.iterdir() if path.is_dir()):
+                shutil.rmtree(outdated)  # kernels before a security update, what a killed run left
+            say(f"downloading and unpacking {name} {version} (70 MB)")
+            work = cache / "unpacking"
             fetch([f"{name}={version}", BUSYBOX], work)
             run([tool("depmod"), "--basedir", work, name.removeprefix("linux-image-")])
             work.rename(final)  # atomic: the folder is there complete or not at all
@@ -85,23 +89,24 @@ def current_kernel() -> tuple[str, str]:
 
 
 def fetch(packages: list[str], into: Path) -> None:
-    """Download and unpack; only what a boot needs of it stays."""
+    """Download and unpack."""
     debs = into / "debs"
-    debs.mkdir()
+    debs.mkdir(parents=True)
     run([tool("apt-get"), "download", *packages], cwd=debs)
     for deb in debs.iterdir():
         run([tool("dpkg-deb"), "--extract", deb, into])
-    for unused in (debs, into / "usr/share", *(into / "boot").glob("System.map-*")):
-        shutil.rmtree(unused) if unused.is_dir() else unused.unlink(missing_ok=True)
+    if not (into / "lib").exists():
+        (into / "lib").symlink_to("usr/lib")  # Debian 13 has its modules below /usr
+    shutil.rmtree(debs)
 
 
 @contextlib.contextmanager
-def half_made(parent: Path) -> Iterator[Path]:
-    """A folder that is gone at the end unless it was renamed; those of killed runs are removed first."""
-    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=parent, ignore_cleanup_errors=True) as folder:
-        work = Path(folder) / "tree"
-        work.mkdir(mode=0o755)
-        yield work
+def only_one(cache: Path) -> Iterator[None]:
+    """Hold the cache's lock, so that whatever is half-made in it is a dead run's."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with open(cache / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def run(command: list, cwd: Path | None = None) -> str:

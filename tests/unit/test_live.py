@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from emu.nic.capacity import HostCapacity
 from emu.scenario import loader, parameters
 from emu.scenario.live import HEAD_ROOM, choose_scale
 from emu.topology.plan import make_plan
@@ -16,6 +17,7 @@ from emu.units import gbps
 
 ECHO = loader.load(str(Path(__file__).parent / "fixtures" / "echo.py"))
 HOST_HOPS_PER_S = 390_000
+HOST = HostCapacity(HOST_HOPS_PER_S, late_ns=100_000)
 DECLARED = parameters.select("dilation")
 
 
@@ -34,7 +36,7 @@ def plan_of(servers: int):
 
 def dilation(clock: str, *settings: str, servers: int = 4, **changes: object) -> int:
     p = next(DECLARED.choose(settings).combinations())
-    return choose_scale(plan_of(servers), replace(ECHO, **changes), p, clock, lambda: HOST_HOPS_PER_S).dilation
+    return choose_scale(plan_of(servers), replace(ECHO, **changes), p, clock, lambda: HOST).dilation
 
 
 @pytest.mark.parametrize("clock", ["real", "virtual"])
@@ -55,5 +57,14 @@ def test_on_the_real_clock_more_load_runs_slower_and_never_beyond_the_hosts_head
 
 def test_a_shaper_may_catch_up_on_the_real_clock_only():
     p = next(DECLARED.choose().combinations())
-    assert choose_scale(plan_of(4), ECHO, p, "virtual", lambda: HOST_HOPS_PER_S).catch_up_ns == 0
-    assert choose_scale(plan_of(4), ECHO, p, "real", lambda: HOST_HOPS_PER_S).catch_up_ns > 0
+    assert choose_scale(plan_of(4), ECHO, p, "virtual", lambda: HOST).catch_up_ns == 0
+    assert choose_scale(plan_of(4), ECHO, p, "real", lambda: HOST).catch_up_ns > 0
+
+
+def test_a_host_with_late_timers_lets_shapers_catch_up_and_runs_slower_so_that_it_fills_no_queue():
+    p = next(DECLARED.choose().combinations())
+    fewest = replace(ECHO, offered_hops_per_s=lambda p: 1.0)
+    prompt, late = (choose_scale(plan_of(4), fewest, p, "real", lambda ns=ns: HostCapacity(1e6, ns)) for ns in (0, 10_000_000))
+    assert prompt.catch_up_ns == 500_000 and late.catch_up_ns == 10_000_000
+    burst = late.burst_bytes(gbps(400), 4174)
+    assert prompt.dilation < late.dilation and burst <= 0.13 * (1 << 24), f"{prompt}, {late}: bursts of {burst} bytes"
