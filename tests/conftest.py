@@ -58,6 +58,12 @@ def lacks_hash_seed() -> str | None:
     return None if path.exists() else f"an ECMP hash seed per switch ({path}); run on Linux 6.11 or newer"
 
 
+def lacks_real_clock() -> str | None:
+    from emu.scenario.clock import inside_guest
+
+    return "a clock that runs while programs do; run outside the lab kernel" if inside_guest() else None
+
+
 def lacks_lab_kernel() -> str | None:
     from emu.lab import kernel
 
@@ -74,6 +80,7 @@ LACKS = {
     "needs_bpf_marker": lacks_bpf_marker,
     "needs_marker": lacks_marker,
     "needs_hash_seed": lacks_hash_seed,
+    "needs_real_clock": lacks_real_clock,
     "needs_lab_kernel": lacks_lab_kernel,
     "needs_tshark": lacks_tshark,
 }
