@@ -19,8 +19,11 @@ RUN_ENV = "RAILBED_RUN"  # environment variable that every process of a run carr
 
 
 def new_run_id() -> str:
-    """Six hexadecimal digits."""
-    return secrets.token_hex(3)
+    """Six hexadecimal digits that no run on this machine has: seeded random numbers repeat themselves."""
+    taken = runs()
+    while (run_id := secrets.token_hex(3)) in taken:
+        pass
+    return run_id
 
 
 def register(run_id: str) -> None:
