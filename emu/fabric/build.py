@@ -15,7 +15,7 @@ from emu.topology.model import Port
 from emu.topology.plan import NodePlan, Plan
 
 # A kernel before 6.11 has no per-namespace seed; the fidelity check says so where it matters (ECMP over two tiers)
-OPTIONAL_KNOBS = frozenset({"ipv4/fib_multipath_hash_seed"})
+OPTIONAL_KNOBS = frozenset({"ipv4/fib_multipath_hash_seed", "core/rps_default_mask"})
 MISMATCHES_SHOWN = 3
 UP_TIMEOUT_S = 30.0
 Sockets = dict[str, Netlink]
