@@ -13,12 +13,8 @@
 
 #define TICK_OFFSET ETH_HLEN
 #define TICK_TYPE 0x88b5 /* IEEE 802, local experimental EtherType 1 */
-#define TICK_QPS 1024
+#define TICK_QPS 4096
 #define LOOPBACK 1
-
-struct tick {
-	__u32 qpn_first, qps;
-};
 
 static __always_inline void on_cnp(struct nic_qp *qp, const struct nic_settings *set)
 {
@@ -37,6 +33,7 @@ static __always_inline int engine(struct __sk_buff *skb, const union arrival *pa
 	struct nic_settings *set = LOOKUP(nic_settings, zero);
 	struct nic_progress *progress = LOOKUP(nic_progress, zero);
 	struct nic_qp *qp = LOOKUP(nic_qps, qpn);
+	bool released = false;
 
 	if (!set || !progress)
 		return TC_ACT_OK;
@@ -45,19 +42,23 @@ static __always_inline int engine(struct __sk_buff *skb, const union arrival *pa
 		return TC_ACT_SHOT;
 	}
 	if (packet->opcode == OPCODE_WRITE_IMM) {
-		on_data(skb, packet, qpn, qp, set);
+		released = on_data(skb, packet, qpn, qp, set);
 	} else if (packet->opcode == OPCODE_CNP) {
 		on_cnp(qp, set);
 	} else if (packet->opcode == OPCODE_ACK) {
 		on_ack(skb, packet, qpn, qp);
 		if (set->dcqcn)
 			pass_time(qp, set, bpf_ktime_get_ns());
-		transmit(skb, qpn);
+		transmit(skb, qp->server, qpn);
+		return TC_ACT_SHOT;
 	}
+	if (released)
+		transmit(skb, qp->server, 0);
 	return TC_ACT_SHOT;
 }
 
-__noinline int look_after(struct __sk_buff *skb, __u32 qpn)
+/* Whether it has made no progress for too long or has not begun: it gets a turn. */
+__noinline int look_after(__u32 qpn)
 {
 	struct nic_settings *set = LOOKUP(nic_settings, zero);
 	struct nic_qp *qp = LOOKUP(nic_qps, qpn);
@@ -71,26 +72,31 @@ __noinline int look_after(struct __sk_buff *skb, __u32 qpn)
 			return 0;
 		on_timeout(qp, set, now);
 	}
-	return transmit(skb, qpn);
+	return make_ready(qpn);
 }
 
 /* A tick has come round: look after every queue pair of the server, and send it round again. */
 static __always_inline int on_tick(struct __sk_buff *skb)
 {
 	struct nic_progress *progress = LOOKUP(nic_progress, zero);
+	struct nic_server *server;
 	union frame frame = {};
-	struct tick tick;
+	__u32 at;
 
-	if (!progress || progress->stopped || bpf_skb_load_bytes(skb, TICK_OFFSET, &tick, sizeof(tick)))
+	if (!progress || progress->stopped || bpf_skb_load_bytes(skb, TICK_OFFSET, &at, sizeof(at)))
+		return TC_ACT_SHOT;
+	server = LOOKUP(nic_servers, at);
+	if (!server)
 		return TC_ACT_SHOT;
 	if (!progress->first_ns)
 		progress->first_ns = bpf_ktime_get_ns();
 	progress->ticks++;
-	for (__u32 i = 0; i < TICK_QPS && i < tick.qps; i++)
-		look_after(skb, tick.qpn_first + i);
+	for (__u32 i = 0; i < TICK_QPS && i < server->qps; i++)
+		look_after(server->qpn_first + i);
+	transmit(skb, at, 0);
 
 	frame.words[1] = (__u64)bpf_htons(TICK_TYPE) << 48;
-	frame.words[2] = tick.qpn_first | (__u64)tick.qps << 32;
+	frame.words[2] = at;
 	if (write_frame(skb, &frame, ACK_BYTES, ACK_BYTES))
 		return TC_ACT_SHOT;
 	return bpf_redirect(LOOPBACK, 0);
@@ -114,14 +120,16 @@ int nic(struct __sk_buff *skb)
 SEC("tc")
 int tick(struct __sk_buff *skb)
 {
+	struct nic_server *server;
 	struct nic_qp *qp;
-	struct tick tick;
+	__u32 at;
 
 	if (skb->protocol != bpf_htons(TICK_TYPE))
 		return TC_ACT_OK;
-	if (bpf_skb_load_bytes(skb, TICK_OFFSET, &tick, sizeof(tick)))
+	if (bpf_skb_load_bytes(skb, TICK_OFFSET, &at, sizeof(at)))
 		return TC_ACT_SHOT;
-	qp = LOOKUP(nic_qps, tick.qpn_first);
+	server = LOOKUP(nic_servers, at);
+	qp = server ? LOOKUP(nic_qps, server->qpn_first) : 0;
 	return qp ? bpf_redirect(qp->ifindex, BPF_F_INGRESS) : TC_ACT_SHOT;
 }
 

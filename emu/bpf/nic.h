@@ -10,6 +10,7 @@
 #include <linux/types.h>
 
 #define QPS_MAX 65536		 /* ends of connections; 8,192 NICs with four connections each */
+#define SERVERS_MAX 16384
 #define REQUESTS_MAX (1 << 20)
 #define RELEASES_MAX (1 << 20)
 #define WINDOW_MAX 1024		 /* packets; a power of two */
@@ -74,6 +75,11 @@ struct nic_qp {
 	__u32 nak_sent;		 /* gbn: the gap has had its NAK */
 	__u32 rate_stage;
 
+	__u32 server;		 /* entry of nic_servers */
+	__u32 ready;		 /* 1: in its server's list of those that may have something to send */
+	__u32 ready_next;	 /* the next in that list; 0: none */
+	__u32 reserved;
+
 	__u64 progress_ns;	 /* when psn_una last moved, or a repair was sent */
 	__u64 cnp_ns;		 /* when the last CNP went out */
 	__u64 rate_max_bytes, rate_bytes, rate_target_bytes;
@@ -96,6 +102,12 @@ struct nic_qp {
 	__u32 naks_sent;
 	__u32 timeouts;
 	__u32 sacks_received;
+};
+
+/* The queue pairs of a server, which have consecutive numbers, and those of them that wait for their turn. */
+struct nic_server {
+	__u32 qpn_first, qps;
+	__u32 ready_first, ready_last; /* 0: none */
 };
 
 /* What has arrived beyond a gap (receiver) and what is known to have (sender); bit PSN mod WINDOW_MAX. */

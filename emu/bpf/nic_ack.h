@@ -89,7 +89,7 @@ static __always_inline void repair_early(struct nic_qp *qp, const struct nic_set
 	qp->repaired_to = end;
 }
 
-__noinline int selectively_acknowledged(struct __sk_buff *skb, __u32 qpn, __u32 wire_base)
+static __noinline int selectively_acknowledged(struct __sk_buff *skb, __u32 qpn, __u32 wire_base)
 {
 	struct nic_settings *set = LOOKUP(nic_settings, zero);
 	struct nic_qp *qp = LOOKUP(nic_qps, qpn);

@@ -25,7 +25,7 @@ static __always_inline void say_done(struct nic_progress *progress, __u64 now)
 }
 
 /* One message less to wait for. */
-__noinline int release(struct __sk_buff *skb, __u32 at)
+__noinline int release(__u32 at)
 {
 	struct nic_release *entry = LOOKUP(nic_releases, at);
 	struct nic_request *request = entry ? LOOKUP(nic_requests, entry->request) : 0;
@@ -34,12 +34,12 @@ __noinline int release(struct __sk_buff *skb, __u32 at)
 		return 0;
 	request->waits--;
 	if (!request->waits)
-		transmit(skb, request->qpn);
+		make_ready(request->qpn);
 	return 0;
 }
 
 /* The oldest message of the queue pair, if all of it is there: 1. */
-__noinline int complete_one(struct __sk_buff *skb, __u32 qpn)
+__noinline int complete_one(__u32 qpn)
 {
 	struct nic_progress *progress = LOOKUP(nic_progress, zero);
 	struct nic_qp *qp = LOOKUP(nic_qps, qpn);
@@ -61,14 +61,14 @@ __noinline int complete_one(struct __sk_buff *skb, __u32 qpn)
 	if (request && qp->receive_next < qp->receive_end)
 		qp->receive_psn_end = request->psn_first + request->packets;
 	for (__u32 i = 0; i < RELEASES_AT_ONCE && i < releases; i++)
-		release(skb, first + i);
+		release(first + i);
 	return 1;
 }
 
-__noinline int complete(struct __sk_buff *skb, __u32 qpn)
+__noinline int complete(__u32 qpn)
 {
 	for (int i = 0; i < WINDOW_MAX; i++)
-		if (!complete_one(skb, qpn))
+		if (!complete_one(qpn))
 			break;
 	return 0;
 }
@@ -144,7 +144,7 @@ static __always_inline bool placed_right(struct __sk_buff *skb, const union arri
 	       bpf_ntohl(rest[1]) == request->bytes && skb->len == frame_bytes(set, *payload);
 }
 
-static __always_inline void send_ack(struct __sk_buff *skb, struct nic_qp *qp, __u32 psn, __u32 syndrome)
+static __noinline int send_ack(struct __sk_buff *skb, struct nic_qp *qp, __u32 psn, __u32 syndrome)
 {
 	union frame frame;
 
@@ -157,10 +157,11 @@ static __always_inline void send_ack(struct __sk_buff *skb, struct nic_qp *qp, _
 	qp->acks_sent++;
 	if (!write_frame(skb, &frame, ACK_BYTES, ACK_BYTES))
 		bpf_clone_redirect(skb, qp->ifindex, 0);
+	return 0;
 }
 
 /* An ACK, and what has arrived round PSN `about`, in two words of the bitmap. */
-__noinline int send_sack(struct __sk_buff *skb, __u32 qpn, __u32 about)
+static __noinline int send_sack(struct __sk_buff *skb, __u32 qpn, __u32 about)
 {
 	struct nic_qp *qp = LOOKUP(nic_qps, qpn);
 	struct nic_window *window = LOOKUP(nic_windows, qpn);
@@ -187,7 +188,7 @@ __noinline int send_sack(struct __sk_buff *skb, __u32 qpn, __u32 about)
 }
 
 /* The notification point: at most one CNP an interval. */
-__noinline int send_cnp(struct __sk_buff *skb, __u32 qpn)
+static __noinline int send_cnp(struct __sk_buff *skb, __u32 qpn)
 {
 	struct nic_settings *set = LOOKUP(nic_settings, zero);
 	struct nic_qp *qp = LOOKUP(nic_qps, qpn);
@@ -226,7 +227,8 @@ static __always_inline void answer(struct __sk_buff *skb, struct nic_qp *qp, __u
 	}
 }
 
-static __always_inline void on_data(struct __sk_buff *skb, const union arrival *packet, __u32 qpn, struct nic_qp *qp,
+/* Did it complete a message? */
+static __always_inline bool on_data(struct __sk_buff *skb, const union arrival *packet, __u32 qpn, struct nic_qp *qp,
 				    const struct nic_settings *set)
 {
 	__u32 wire = bpf_ntohl(packet->psn), psn = whole_psn(qp->psn_expected, wire & PSN_MASK), payload = 0;
@@ -235,7 +237,7 @@ static __always_inline void on_data(struct __sk_buff *skb, const union arrival *
 
 	if (ahead >= 0 && !placed_right(skb, packet, qp, set, psn, &payload)) {
 		qp->misplaced_packets++;
-		return;
+		return false;
 	}
 	if ((packet->tos & 3) == CE) {
 		qp->ce_packets++;
@@ -255,8 +257,10 @@ static __always_inline void on_data(struct __sk_buff *skb, const union arrival *
 		qp->placed_bytes += payload;
 	}
 	answer(skb, qp, qpn, psn, verdict, wire & ACK_REQUEST, set->selective);
-	if (verdict == ACKNOWLEDGE && distance(qp->psn_expected, qp->receive_psn_end) >= 0)
-		complete(skb, qpn);
+	if (verdict != ACKNOWLEDGE || distance(qp->psn_expected, qp->receive_psn_end) < 0)
+		return false;
+	complete(qpn);
+	return true;
 }
 
 #endif

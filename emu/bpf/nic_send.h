@@ -3,25 +3,16 @@
  * The sending end of a queue pair. Nothing here waits: what may be sent is sent when something arrives (an ACK, a message
  * that a request waited for, a tick), over copies of the packet that arrived.
  *
- * Functions that loops call are global, so that the verifier checks each once and not once per turn of the loop.
+ * Functions without the packet are global, so that the verifier checks each once and not once per turn of a loop. Those
+ * with it can't be: a kernel without BTF, as the lab's, doesn't know what a global function's __sk_buff is.
  */
 #ifndef RAILBED_NIC_SEND_H
 #define RAILBED_NIC_SEND_H
 
 #include "nic_rate.h"
+#include "nic_ready.h"
 
-#define PACKETS_AT_ONCE 64 /* for one arrival; an ACK comes every few packets, so this catches up with any window */
-
-NIC_ARRAY(nic_settings, struct nic_settings, 1);
-NIC_ARRAY(nic_progress, struct nic_progress, 1);
-NIC_ARRAY(nic_qps, struct nic_qp, QPS_MAX);
-NIC_ARRAY(nic_windows, struct nic_window, QPS_MAX);
-NIC_ARRAY(nic_requests, struct nic_request, REQUESTS_MAX);
-NIC_ARRAY(nic_releases, struct nic_release, RELEASES_MAX);
-
-static const __u32 zero;
-
-#define LOOKUP(map, key) bpf_map_lookup_elem(&(map), &(key))
+#define PACKETS_AT_ONCE 32 /* for one arrival; an ACK comes every few packets, so this catches up with any window */
 
 static __always_inline __s32 distance(__u32 later, __u32 earlier)
 {
@@ -140,7 +131,7 @@ static __always_inline int send_new(struct __sk_buff *skb, struct nic_qp *qp, co
 	return 1;
 }
 
-__noinline int send_one(struct __sk_buff *skb, __u32 qpn)
+static __noinline int send_one(struct __sk_buff *skb, __u32 qpn)
 {
 	struct nic_settings *set = LOOKUP(nic_settings, zero);
 	struct nic_qp *qp = LOOKUP(nic_qps, qpn);
@@ -152,13 +143,17 @@ __noinline int send_one(struct __sk_buff *skb, __u32 qpn)
 	return send_new(skb, qp, set);
 }
 
-/* Send what may be sent now. */
-__noinline int transmit(struct __sk_buff *skb, __u32 qpn)
+/* Send what queue pair `qpn` may send now (0: none), then what those on the server's list may. */
+static __always_inline void transmit(struct __sk_buff *skb, __u32 server, __u32 qpn)
 {
-	for (int i = 0; i < PACKETS_AT_ONCE; i++)
-		if (!send_one(skb, qpn))
-			break;
-	return 0;
+	for (int i = 0; i < PACKETS_AT_ONCE; i++) {
+		if (qpn && send_one(skb, qpn))
+			continue;
+		qpn = take_ready(server);
+		if (!qpn)
+			return;
+	}
+	make_ready(qpn);
 }
 
 /* The request of PSN `psn`, at most a window away from request `at`; `end` if they end before it. */

@@ -54,12 +54,13 @@ class Engine:
         self.work: Work = arrange(messages)
         self._loaded = fabric.bpf().load(OBJECT)
         self._nics = sorted({end.nic for end in self.work.ends.values()})
+        self._servers = {server: number for number, server in enumerate(sorted({nic.node for nic in self._nics}))}
         self._undo = ExitStack()
 
     def __enter__(self) -> Engine:
         with ExitStack() as undo:
             self._load()
-            for server in sorted({nic.node for nic in self._nics}):
+            for server in self._servers:
                 undo.callback(self._detach, server)
                 self._attach(server)
             self._undo = undo.pop_all()
@@ -75,11 +76,8 @@ class Engine:
 
     def start(self) -> None:
         """Put a tick on its way on every server."""
-        ends: dict[str, list[End]] = {}
-        for end in self.work.ends.values():
-            ends.setdefault(end.nic.node, []).append(end)
-        for server, own in ends.items():
-            frame = bytes(12) + struct.pack("!H", TICK_TYPE) + struct.pack("=II", own[0].qpn, len(own))
+        for number, server in enumerate(self._servers):
+            frame = bytes(12) + struct.pack("!H", TICK_TYPE) + struct.pack("=I", number)
             with inside(self.fabric.netlink(server).netns), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as raw:
                 raw.bind(("lo", 0))
                 raw.send(frame.ljust(TICK_BYTES, b"\0"))
@@ -119,6 +117,9 @@ class Engine:
         qps.write_from(first, b"".join(self._pack(qps.layout.value, end) for end in self.work.ends.values()))
         windows = self._loaded.map("nic_windows")
         windows.write_from(first, bytes(windows.layout.value.size * len(self.work.ends)))
+        for server, number in self._servers.items():
+            own = [end.qpn for end in self.work.ends.values() if end.nic.node == server]
+            self._loaded.map("nic_servers").update(number, qpn_first=min(own), qps=len(own))
         self._loaded.map("nic_progress").update(0, remaining=len(self.work.messages))
         self._loaded.map("nic_settings").update(0, **self._settings(scale, mtu_bytes))
 
@@ -152,7 +153,7 @@ class Engine:
         incoming = self.work.messages[peer.requests[0]].size_bytes if peer.requests else 0
         mtu_bytes = self.fabric.plan.topology.path_mtu_bytes
         return layout.pack(
-            head=words, head_sum=head_sum(words), ifindex=port.ifindex,
+            head=words, head_sum=head_sum(words), ifindex=port.ifindex, server=self._servers[end.nic.node],
             send_next=end.request_first, send_end=end.request_end,
             receive_first=peer.request_first, receive_next=peer.request_first, receive_end=peer.request_end,
             receive_psn_end=-(-incoming // mtu_bytes) or 0xFFFFFFFF >> 1,
