@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 from emu.errors import FabricError
 
-POLL_S = 0.001
+POLL_S, POLL_MAX_S = 0.001, 0.25  # from one to the other by doubling: a second of the virtual clock costs only polls
 
 
 def wait_until_empty(missing: Callable[[], list[str]], timeout_s: float, what: str) -> None:
     """Poll until `missing()` is empty; FabricError with the first that still are after `timeout_s` of kernel time."""
-    deadline = time.monotonic() + timeout_s
+    deadline, pause_s = time.monotonic() + timeout_s, POLL_S
     while still := missing():
         if time.monotonic() > deadline:
             raise FabricError(f"{what}: after {timeout_s:g} s still not: {', '.join(still[:3])} ({len(still)} in all)")
-        time.sleep(POLL_S)
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, POLL_MAX_S)
