@@ -11,9 +11,9 @@ from emu.measure import ecn, marking
 from emu.nic.hold import hold_queue
 from emu.nic.receiver import Receivers
 from emu.report.table import kilobytes
-from emu.scenario import Column, Outcome, Parameter, main, parameters
+from emu.scenario import Column, Outcome, Parameter, ecn_profile, main, parameters
 from emu.topology.model import nic
-from emu.topology.queue_profile import EcnProfile, QueueProfile, from_sonic
+from emu.topology.queue_profile import QueueProfile
 from emu.topology.spine_leaf import SpineLeaf
 from emu.units import gbps
 
@@ -33,14 +33,8 @@ COLUMNS = [
 ]
 
 
-def profile(p):
-    if p.ecn_profile:
-        return from_sonic(p.ecn_profile)
-    return EcnProfile(kmin_bytes=p.kmin_bytes, kmax_bytes=p.kmax_bytes, pmax=p.pmax)
-
-
 def topology(p):
-    queue = QueueProfile(buffer_bytes=p.buffer_bytes, ecn=profile(p))
+    queue = QueueProfile(buffer_bytes=p.buffer_bytes, ecn=ecn_profile(p))
     return SpineLeaf(servers=3, gpus_per_server=1, wiring="rail", leaf_down=3, leaf_up=0, rate_bps=gbps(p.rate_gbps),
                      path_mtu_bytes=p.mtu, queue=queue).topology()
 
@@ -55,7 +49,7 @@ def held_bytes(law, depth):
 
 
 def run(fabric, p):
-    law = profile(p)
+    law = ecn_profile(p)
     target = held_bytes(law, p.depth)
     with ecn.Measured(fabric, RECEIVER, Receivers(fabric, [RECEIVER])) as measured:
         held = hold_queue(fabric, FILLER, STEADY, RECEIVER, target, p.packets)

@@ -53,6 +53,11 @@ def lacks_marker() -> str | None:
     return None if red is None or bpf is None else f"any ECN marker: {red}; {bpf}"
 
 
+def lacks_hash_seed() -> str | None:
+    path = Path("/proc/sys/net/ipv4/fib_multipath_hash_seed")
+    return None if path.exists() else f"an ECMP hash seed per switch ({path}); run on Linux 6.11 or newer"
+
+
 def lacks_lab_kernel() -> str | None:
     from emu.lab import kernel
 
@@ -68,6 +73,7 @@ LACKS = {
     "needs_red": lacks_red,
     "needs_bpf_marker": lacks_bpf_marker,
     "needs_marker": lacks_marker,
+    "needs_hash_seed": lacks_hash_seed,
     "needs_lab_kernel": lacks_lab_kernel,
     "needs_tshark": lacks_tshark,
 }

@@ -54,6 +54,8 @@ class Layout:
 
     def pack(self, **values: Any) -> bytes:
         """Bytes of the structure; a field not named is 0. UsageError: no such field, or a value it can't hold."""
+        if not values:
+            return bytes(self.size)
         if strangers := values.keys() - {field.name for field in self.fields}:
             raise unknown(f"field of {self.name}", strangers.pop(), [field.name for field in self.fields])
         return self.packer.pack(*(item for field in self.fields for item in self._items(field, values.get(field.name))))

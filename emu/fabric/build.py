@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 
 from emu.errors import FabricError
@@ -19,6 +19,7 @@ OPTIONAL_KNOBS = frozenset({"ipv4/fib_multipath_hash_seed", "core/rps_default_ma
 MISMATCHES_SHOWN = 3
 UP_TIMEOUT_S = 30.0
 Sockets = dict[str, Netlink]
+LinkStates = dict[str, dict[int, link.LinkState]]  # node -> interface number -> state
 
 
 def make_namespaces(plan: Plan, run_id: str, undo: ExitStack) -> Sockets:
@@ -54,9 +55,9 @@ def configure(plan: Plan, settings: dict[Port, QueueSetting], sockets: Sockets, 
         batch = Batch()
         link.bring_up(batch, link.LO_IFINDEX, "lo")
         for port in node.ports:
+            queue.install(batch, settings[port.port], str(port.port))  # while down: no grace period to wait for
             link.bring_up(batch, port.ifindex, str(port.port))
             routes.address_and_neighbour(batch, port)
-            queue.install(batch, settings[port.port], str(port.port))
         for route in node.routes:
             routes.route(batch, node, route)
         for rail, table in node.rail_tables:
@@ -67,27 +68,39 @@ def configure(plan: Plan, settings: dict[Port, QueueSetting], sockets: Sockets, 
         advance(len(node.ports))
 
 
-def wait_until_running(plan: Plan, sockets: Sockets) -> None:
-    """The kernel activates a port's queue in the background once both ends of its cable are up."""
+def wait_until_running(plan: Plan, sockets: Sockets) -> LinkStates:
+    """The kernel activates a port's queue in the background once both ends of its cable are up, up to a second later.
+
+    Returns every node's links as they were when its last one came up.
+    """
+    states: LinkStates = {}
+    waiting = list(plan.nodes)
 
     def not_running() -> list[str]:
-        return [name for node in plan.nodes for name in link.not_running(node.ports, link.read(sockets[node.name]))]
+        states.update({node.name: link.read(sockets[node.name]) for node in waiting})
+        down = {node: link.not_running(node.ports, states[node.name]) for node in waiting}
+        waiting[:] = [node for node, ports in down.items() if ports]
+        return [port for ports in down.values() for port in ports]
 
     wait_until_empty(not_running, UP_TIMEOUT_S, "ports up")
+    return states
 
 
-def read_back(plan: Plan, settings: dict[Port, QueueSetting], sockets: Sockets) -> int:
+def read_back(plan: Plan, settings: dict[Port, QueueSetting], sockets: Sockets, links: LinkStates) -> int:
     """Compare every link, queue and route with the plan; FabricError names the first that differ. Returns how many."""
     compared = 0
     for node in plan.nodes:
-        refuse(list(_differences(plan, node, settings, sockets[node.name])), node.name)
+        differences = _differences(plan, node, settings, sockets[node.name], links[node.name])
+        refuse(list(differences), node.name)
         compared += 2 * len(node.ports) + len(node.routes)
     return compared
 
 
-def _differences(plan: Plan, node: NodePlan, settings: dict[Port, QueueSetting], netlink: Netlink) -> Iterator[str]:
+def _differences(
+    plan: Plan, node: NodePlan, settings: dict[Port, QueueSetting], netlink: Netlink, links: Mapping[int, link.LinkState]
+) -> Iterator[str]:
     names = {port.ifindex: str(port.port) for port in node.ports}
-    yield from link.mismatches(node.ports, link.read(netlink), plan.link_mtu_bytes)
+    yield from link.mismatches(node.ports, links, plan.link_mtu_bytes)
     yield from queue.mismatches([settings[port.port] for port in node.ports], queue.read(netlink), names)
     yield from routes.mismatches(node, netlink)
 

@@ -19,11 +19,14 @@ HEADER_BYTES, TCMSG_BYTES = 16, 20
 
 
 class DepthProbe:
-    """Reads the root qdisc of interface `ifindex` in the namespace of `netlink`, a socket nobody else uses."""
+    """Reads one qdisc of interface `ifindex` in the namespace of `netlink`, a socket nobody else uses.
 
-    def __init__(self, netlink: Netlink, ifindex: int) -> None:
+    `parent` is where the qdisc hangs. The root of a link with delay is its netem: what is under way counts there too.
+    """
+
+    def __init__(self, netlink: Netlink, ifindex: int, parent: int = TC_H_ROOT) -> None:
         self._netlink = netlink
-        tcmsg = struct.pack("BxxxiIII", 0, ifindex, 0, TC_H_ROOT, 0)
+        tcmsg = struct.pack("BxxxiIII", 0, ifindex, 0, parent, 0)
         header = struct.pack("IHHII", HEADER_BYTES + TCMSG_BYTES, RTM_GETQDISC, NLM_F_REQUEST | NLM_F_ECHO, 1, 0)
         self._request = header + tcmsg
 

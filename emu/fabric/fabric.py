@@ -9,7 +9,7 @@ a process that was killed.
 
 from __future__ import annotations
 
-import os
+import atexit
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -22,6 +22,7 @@ from emu.fabric.marker import attach_markers, read_depths, read_marks
 from emu.fabric.netlink import Netlink
 from emu.fabric.nodes import FabricIntf, FabricLink, FabricNode
 from emu.fabric.probe import probe, require_root
+from emu.fabric.undisturbed import undisturbed
 from emu.scale import Scale
 from emu.topology.model import Port
 from emu.topology.plan import Plan, PortPlan
@@ -56,7 +57,9 @@ class Fabric(Mininet):
         self._undo = ExitStack()
 
     def __enter__(self) -> Fabric:
-        try:  # everything is booked before it is done, and kept where stop() finds it: Ctrl-C may come between any two steps
+        try:  # all is booked before it is done, and kept where stop() finds it: Ctrl-C may come between any two steps
+            atexit.register(self.stop)  # for a Ctrl-C between the end of the block and stop()
+            self._undo.callback(atexit.unregister, self.stop)
             self._undo.callback(host.restore_backlog)
             self._undo.callback(clean.remove_run, self.run_id)
             registry.register(self.run_id)
@@ -72,7 +75,7 @@ class Fabric(Mininet):
 
     def stop(self) -> None:
         """Remove the fabric; a second call does nothing."""
-        with self._undo:
+        with undisturbed(), self._undo:
             for node in self.hosts + self.switches:
                 node.terminate()
 
@@ -90,11 +93,11 @@ class Fabric(Mininet):
 
     def marks(self) -> dict[int, int]:
         """Interface number -> packets the BPF marker has marked; empty where RED marks and counts by itself."""
-        return read_marks(self) if self.marker == "bpf" else {}
+        return read_marks(self._bpf) if self.marker == "bpf" else {}
 
     def depths_found(self, port: Port) -> tuple[int, ...]:
         """Packets that found the queue of `port` in each depth bucket; empty where RED marks, which keeps no such account."""
-        return read_depths(self, self.ports[port].ifindex) if self.marker == "bpf" else ()
+        return read_depths(self._bpf, self.ports[port].ifindex) if self.marker == "bpf" else ()
 
     def limit_nic(self, nic: Port, rate_bps: int) -> None:
         """Make a NIC send at `rate_bps` (nominal): the rate limiter of the NIC's hardware, read back."""
@@ -110,9 +113,9 @@ class Fabric(Mininet):
         build.plug_cables(self.plan, self._sockets, self._advance)
         build.configure(self.plan, self.settings, self._sockets, self._advance)
         if self.marker == "bpf":
-            attach_markers(self)
-        build.wait_until_running(self.plan, self._sockets)
-        self.knobs_compared = build.read_back(self.plan, self.settings, self._sockets)
+            attach_markers(self._bpf, self.plan, self._sockets)
+        links = build.wait_until_running(self.plan, self._sockets)
+        self.knobs_compared = build.read_back(self.plan, self.settings, self._sockets, links)
         self._register_with_mininet()
 
     def _register_with_mininet(self) -> None:
@@ -140,8 +143,7 @@ def choose_marker(plan: Plan) -> str:
     if not plan.topology.queue.ecn:
         return "none"
     found = probe()
-    forced = os.environ.get("RAILBED_MARKER")
-    if found.works("sch_red") and forced != "bpf":
+    if found.works("sch_red"):
         return "red"
     if found.works("bpf_marker"):
         return "bpf"

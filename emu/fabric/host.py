@@ -18,7 +18,7 @@ _SAVED = registry.STATE_DIR / "netdev_max_backlog"
 
 
 def raise_backlog() -> None:
-    """Called by every run after it has registered. In a container that has no such knob the drops are checked all the same."""
+    """Called by every run after it has registered. A container has no such knob; its drops are checked all the same."""
     if not BACKLOG.exists():
         return
     with registry.locked():
@@ -59,4 +59,3 @@ def backlog_drops() -> int:
     """Packets dropped so far, over all CPUs: second column of softnet_stat."""
     lines = Path("/proc/net/softnet_stat").read_text().splitlines()
     return sum(int(line.split()[1], 16) for line in lines)
-

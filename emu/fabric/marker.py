@@ -3,43 +3,42 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from emu.bpf.loader import Bpf
 from emu.bpf.marker import OBJECT, PROGRAM, set_port
 from emu.fabric.bpf_filter import EGRESS, add_clsact, attach
-from emu.fabric.netlink import Batch
-
-if TYPE_CHECKING:
-    from emu.fabric.fabric import Fabric
+from emu.fabric.netlink import Batch, Netlink
+from emu.topology.plan import Plan
 
 BUCKETS = 64
 
 
-def attach_markers(fabric: Fabric) -> None:
+def attach_markers(bpf: Bpf, plan: Plan, netlinks: Mapping[str, Netlink]) -> None:
     """One program for all switch ports; each port's law and seed in its map entry."""
-    loaded = fabric.bpf().load(OBJECT)
-    for node in fabric.plan.nodes:
+    loaded = bpf.load(OBJECT)
+    for node in plan.nodes:
         batch = Batch()
         for port in node.ports if node.forwards else ():
             ecn = port.queue.ecn
             set_port(
                 loaded, port.ifindex, kmin_bytes=ecn.kmin_bytes, kmax_bytes=ecn.kmax_bytes, pmax=ecn.pmax,
-                bucket_bytes=bucket_bytes(ecn.kmax_bytes), seed=port_seed(fabric.plan.seed, str(port.port)),
+                bucket_bytes=bucket_bytes(ecn.kmax_bytes), seed=port_seed(plan.seed, str(port.port)),
             )
             add_clsact(batch, port.ifindex, str(port.port))
             attach(batch, port.ifindex, EGRESS, loaded.program_fd(PROGRAM), "marker", str(port.port))
-        fabric.netlink(node.name).run(batch)
+        netlinks[node.name].run(batch)
 
 
-def read_marks(fabric: Fabric) -> dict[int, int]:
+def read_marks(bpf: Bpf) -> dict[int, int]:
     """Interface number -> packets marked so far."""
-    counters = fabric.bpf().load(OBJECT).map("port_counters").read_all()
+    counters = bpf.load(OBJECT).map("port_counters").read_all()
     return {ifindex: entry.marked_packets for ifindex, entry in counters.items()}
 
 
-def read_depths(fabric: Fabric, ifindex: int) -> tuple[int, ...]:
+def read_depths(bpf: Bpf, ifindex: int) -> tuple[int, ...]:
     """Packets so far that found the port's queue in each depth bucket (`bucket_bytes` wide; the last has no end)."""
-    return tuple(fabric.bpf().load(OBJECT).map("port_depth").read(ifindex).seen)
+    return tuple(bpf.load(OBJECT).map("port_depth").read(ifindex).seen)
 
 
 def bucket_bytes(kmax_bytes: int) -> int:

@@ -21,8 +21,10 @@ from emu.fabric import netns, registry, routes
 from emu.fabric.link import LO_IFINDEX
 from emu.fabric.netlink import CHANGE, CREATE, Batch, Netlink
 from emu.fabric.queue import NETEM_LIMIT_PACKETS, TBF_HANDLE  # registers the tbf and red plugins
+from emu.fabric.sched_netem import get_parameters as netem_parameters
 from emu.fabric.sched_red import get_parameters as red_parameters
 from emu.fabric.sched_tbf import get_parameters as tbf_parameters
+from emu.fabric.undisturbed import undisturbed
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,15 @@ def probe() -> Probe:
     require_root()
     run_id = registry.new_run_id()
     scratch = netns.name_of(run_id, "probe")
-    try:
-        registry.register(run_id)
-        netns.create(scratch)
-        with Netlink(scratch) as netlink:
-            features = tuple(Feature(name, purpose, trial(netlink)) for name, purpose, trial in _trials(scratch))
-    finally:
-        netns.remove(scratch)
-        registry.forget(run_id)
+    with undisturbed():
+        try:
+            registry.register(run_id)
+            netns.create(scratch)
+            with Netlink(scratch) as netlink:
+                features = tuple(Feature(name, purpose, trial(netlink)) for name, purpose, trial in _trials(scratch))
+        finally:
+            netns.remove(scratch)
+            registry.forget(run_id)
     return Probe(kernel=kernel_name(), features=features)
 
 
@@ -90,12 +93,13 @@ def kernel_name() -> str:
 
 def _trials(scratch: str) -> list[tuple[str, str, Callable[[Netlink], str | None]]]:
     red = red_parameters({"limit": 1 << 20, "qmin": 1000, "qmax": 2000, "max_p": 1 << 20, "ecn": True})
+    netem = netem_parameters({"delay_ns": 1000, "limit": NETEM_LIMIT_PACKETS})
     tbf = tbf_parameters({"rate": 10_000_000_000, "burst": 10_000, "limit": 1 << 20})
     return [
         ("sch_tbf", "line rate of every port, above 34 Gb/s too", _qdisc("tbf", tbf)),
         ("sch_red", "ECN marking by the queue itself", _qdisc("red", red)),
         ("bpf_marker", "ECN marking where sch_red is absent", lambda _: loader.marker_supported()),
-        ("sch_netem", "propagation delay of links (delay_ns)", _qdisc("netem", {"limit": NETEM_LIMIT_PACKETS, "delay": 1})),
+        ("sch_netem", "propagation delay of links (delay_ns)", _qdisc("netem", netem)),
         ("sch_fq", "departure times of packets (NICs with cc=dcqcn)", _qdisc("fq", None)),
         ("clsact", "counting and steering by eBPF", _qdisc("clsact", None)),
         ("ecmp_l4_hash", "ECMP over the 5-tuple", lambda _: _knob(scratch, "ipv4/fib_multipath_hash_policy")),

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyroute2.netlink.rtnl import RTM_GETQDISC, RTM_NEWQDISC, TC_H_ROOT
-from pyroute2.netlink.rtnl.tcmsg import plugins, sched_netem, tcmsg
+from pyroute2.netlink.rtnl.tcmsg import plugins, tcmsg
 
 from emu.errors import UsageError
-from emu.fabric import red_law, sched_fq, sched_red, sched_tbf
+from emu.fabric import red_law, sched_fq, sched_netem, sched_red, sched_tbf
 from emu.fabric.attributes import attributes, text, u32
 from emu.fabric.netlink import CREATE, REPLACE, Batch, Netlink
 from emu.fabric.size_table import size_table
@@ -33,6 +33,7 @@ from emu.topology.queue_profile import EcnProfile
 plugins["fq"] = sched_fq
 plugins["red"] = sched_red
 plugins["tbf"] = sched_tbf
+plugins["netem"] = sched_netem
 
 TBF_HANDLE, RED_HANDLE, NETEM_HANDLE, FQ_HANDLE = 0x10000, 0x20000, 0x30000, 0x40000
 HEADER_BYTES, TCMSG_BYTES = 16, 20  # struct nlmsghdr, struct tcmsg
@@ -40,16 +41,16 @@ IFINDEX_OFFSET, HANDLE_OFFSET = HEADER_BYTES + 4, HEADER_BYTES + 8
 TCA_KIND, TCA_OPTIONS, TCA_XSTATS, TCA_STATS2 = 1, 2, 4, 7  # linux/rtnetlink.h
 TCA_STATS_BASIC, TCA_STATS_QUEUE = 1, 3  # linux/gen_stats.h
 TCA_TBF_PARMS, TCA_TBF_RATE64, TCA_RED_PARMS, TCA_RED_MAX_P = 1, 4, 1, 3  # linux/pkt_sched.h
+TCA_NETEM_LATENCY64 = 10
 NIC_BUFFER_BYTES = 64 << 20  # the sending application waits for room long before
 NETEM_LIMIT_PACKETS = FQ_LIMIT_PACKETS = 1 << 20
-NETEM_MIN_NS = 1_000  # pyroute2 hands netem whole microseconds
 U32_MAX = (1 << 32) - 1
 BURST_ROUNDING_TICKS = 1  # of 64 ns: the kernel turns bytes into time with a scaled reciprocal
 
 
 @dataclass(frozen=True)
 class QueueSetting:
-    """What the kernel is asked for on one port: bytes/s, bytes, kernel microseconds; `red` is None without RED.
+    """What the kernel is asked for on one port: bytes/s, bytes, kernel ns; `red` is None without RED.
 
     elided: (length of a frame without its payload, length it counts), or None where frames are whole.
     paced: departure times are kept by fq.
@@ -59,7 +60,7 @@ class QueueSetting:
     rate_bytes: int
     burst_bytes: int
     limit_bytes: int
-    delay_us: int
+    delay_ns: int
     ecn: EcnProfile | None
     red: red_law.RedFit | None
     elided: tuple[int, int] | None = None
@@ -69,22 +70,22 @@ class QueueSetting:
 def setting(
     port: PortPlan, scale: Scale, frame_bytes: int, use_red: bool, *, elided: tuple[int, int] | None = None, paced: bool = False
 ) -> QueueSetting:
-    """The port's queue in kernel terms; UsageError if RED can't follow the profile's ramp, or a figure is beyond the kernel."""
+    """The port's queue in kernel terms; UsageError if RED can't follow the ramp, or the kernel can't hold a figure."""
     ecn = port.queue.ecn if port.queue else None
     fit = red_law.fit(ecn) if ecn and use_red else None
-    if fit and fit.deviation > red_law.DEVIATION_LIMIT:
+    if fit and fit.deviation > red_law.limit(ecn):
         raise UsageError(
             f"pmax={ecn.pmax:g} between kmin_bytes={ecn.kmin_bytes} and kmax_bytes={ecn.kmax_bytes}: this kernel's RED "
-            f"would be off by {fit.deviation:.3f} of marking probability (limit {red_law.DEVIATION_LIMIT}); "
-            "use a pmax up to 0.35, or a step (kmin_bytes = kmax_bytes)"
+            f"would be off by {fit.deviation:.4f} of marking probability (limit {red_law.limit(ecn):.4f}); "
+            "use a pmax up to 0.35 on a ramp (kmax_bytes - kmin_bytes) of at most pmax x 400 MB, or a step"
         )
-    _check_range(port, scale)
+    _check_range(port, scale, frame_bytes)
     return QueueSetting(
         ifindex=port.ifindex,
         rate_bytes=scale.kernel_bps(port.rate_bps) // 8,
         burst_bytes=scale.burst_bytes(port.rate_bps, frame_bytes),
         limit_bytes=port.queue.buffer_bytes if port.queue else NIC_BUFFER_BYTES,
-        delay_us=round(scale.kernel_ns(port.delay_ns) / 1000),
+        delay_ns=scale.kernel_ns(port.delay_ns),
         ecn=ecn,
         red=fit,
         elided=elided,
@@ -92,7 +93,9 @@ def setting(
     )
 
 
-def _check_range(port: PortPlan, scale: Scale) -> None:
+def _check_range(port: PortPlan, scale: Scale, frame_bytes: int) -> None:
+    if port.queue and port.queue.buffer_bytes < frame_bytes:
+        raise UsageError(f"buffer_bytes={port.queue.buffer_bytes} holds no frame of {frame_bytes} bytes; want that at least")
     if not scale.kernel_bps(port.rate_bps):
         raise UsageError(
             f"{port.port}: dilation={scale.dilation} leaves {port.rate_bps / 1e9:g} Gb/s less than a byte a second; "
@@ -100,11 +103,11 @@ def _check_range(port: PortPlan, scale: Scale) -> None:
         )
     if port.queue and port.queue.buffer_bytes > U32_MAX:
         raise UsageError(f"buffer_bytes={port.queue.buffer_bytes} is more than a kernel queue counts; want less than 4 GiB")
-    if port.delay_ns and scale.kernel_ns(port.delay_ns) < NETEM_MIN_NS:
-        raise UsageError(
-            f"delay_ns={port.delay_ns} at dilation={scale.dilation} is below the microsecond that netem counts in; "
-            f"want 0 or at least {-(-NETEM_MIN_NS // scale.dilation)}"
-        )
+
+
+def tbf_parent(queue: QueueSetting) -> int:
+    """Where the port's TBF hangs: the root, or under the netem of a link with delay."""
+    return NETEM_HANDLE | 1 if queue.delay_ns else TC_H_ROOT
 
 
 def with_rate(queue: QueueSetting, rate_bytes: int) -> QueueSetting:
@@ -174,8 +177,8 @@ def _templates(shape: QueueSetting, flags: int) -> tuple[tuple[str, Template], .
     found = []
     parent = TC_H_ROOT
     sizes = size_table(*shape.elided) if shape.elided else None
-    if shape.delay_us:
-        options = sched_netem.get_parameters({"delay": shape.delay_us, "limit": NETEM_LIMIT_PACKETS})
+    if shape.delay_ns:
+        options = sched_netem.get_parameters({"delay_ns": shape.delay_ns, "limit": NETEM_LIMIT_PACKETS})
         found.append(("netem", _template("netem", NETEM_HANDLE, parent, options, flags, sizes)))
         parent, sizes = NETEM_HANDLE | 1, None
     found.append(("tbf", _template("tbf", TBF_HANDLE, parent, _tbf_options(shape), flags, sizes)))
@@ -214,8 +217,8 @@ def _knobs(queue: QueueSetting) -> Iterable[tuple[int, dict[str, int]]]:
             "limit": queue.limit_bytes, "qth_min": queue.ecn.kmin_bytes, "qth_max": queue.ecn.kmax_bytes, "wlog": 0,
             "max_p": queue.red.max_p, "flags": sched_red.TC_RED_ECN,
         }
-    if queue.delay_us:
-        yield NETEM_HANDLE, {"delay_us": queue.delay_us}
+    if queue.delay_ns:
+        yield NETEM_HANDLE, {"delay_ns": queue.delay_ns}
 
 
 def buffer_ticks(queue: QueueSetting) -> int:
@@ -239,7 +242,8 @@ def _state(raw: bytes) -> QdiscState:
 def _kept(kind: str, options: bytes) -> dict[str, int]:
     """The knobs in the plugins' names; the structures are the plugins' own field lists."""
     if kind == "netem":
-        return {"delay_us": round(u32(options) * sched_tbf.NS_PER_TICK / 1000)}
+        latency = attributes(options, sched_netem.QOPT_BYTES)[TCA_NETEM_LATENCY64]
+        return {"delay_ns": struct.unpack("=q", latency)[0]}
     if kind not in ("tbf", "red"):
         return {}
     found = attributes(options)

@@ -17,7 +17,8 @@ from emu.topology.queue_profile import EcnProfile
 _U32 = 1 << 32
 _GRID = 64
 _CANDIDATES = 64
-DEVIATION_LIMIT = 0.02  # of marking probability, absolute
+DEVIATION_MAX = 0.02  # of marking probability
+DEVIATION_MAX_OF_PMAX = 0.1  # the same, of a small pmax
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,14 @@ def marked_share(above_kmin_bytes: float, spread: float) -> float:
     return 1 / mean_gap
 
 
+def limit(ecn: EcnProfile) -> float:
+    """The deviation up to which RED passes for the law."""
+    return min(DEVIATION_MAX, DEVIATION_MAX_OF_PMAX * ecn.pmax)
+
+
 @functools.cache
 def fit(ecn: EcnProfile) -> RedFit:
-    """The best max_P for a profile, the same for thousands of ports; a step needs none."""
+    """The best max_P for a profile; a step needs none."""
     ramp = ecn.kmax_bytes - ecn.kmin_bytes
     if not ramp:
         return RedFit(max_p=_U32 - 1, deviation=0.0)

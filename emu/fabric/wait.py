@@ -7,14 +7,15 @@ from collections.abc import Callable
 
 from emu.errors import FabricError
 
-POLL_S, POLL_MAX_S = 0.001, 0.25  # from one to the other by doubling: a second of the virtual clock costs only polls
+FIRST_POLL_S, LONGEST_POLL_S = 0.001, 0.25
 
 
 def wait_until_empty(missing: Callable[[], list[str]], timeout_s: float, what: str) -> None:
-    """Poll until `missing()` is empty; FabricError with the first that still are after `timeout_s` of kernel time."""
-    deadline, pause_s = time.monotonic() + timeout_s, POLL_S
+    """Poll, less and less often, until `missing()` is empty; FabricError with the first after `timeout_s` of kernel time."""
+    deadline = time.monotonic() + timeout_s
+    pause_s = FIRST_POLL_S
     while still := missing():
         if time.monotonic() > deadline:
             raise FabricError(f"{what}: after {timeout_s:g} s still not: {', '.join(still[:3])} ({len(still)} in all)")
         time.sleep(pause_s)
-        pause_s = min(2 * pause_s, POLL_MAX_S)
+        pause_s = min(2 * pause_s, LONGEST_POLL_S)

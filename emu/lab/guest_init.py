@@ -61,9 +61,13 @@ def loopback_up() -> None:
 
 
 def stop_when_memory_ends() -> None:
-    """A run in which the kernel shot a process is worth nothing: panic, so that the host reports it."""
-    with open("/proc/sys/vm/panic_on_oom", "w") as knob:
-        knob.write("1")
+    """A program that asks for more than there is gets an error; a kernel that runs out panics, so that the host reports it.
+
+    Handing out more memory than there is would end in a kernel that reads the same files again and again, for minutes.
+    """
+    for knob, value in (("panic_on_oom", "1"), ("overcommit_memory", "2"), ("overcommit_ratio", "90")):
+        with open(f"/proc/sys/vm/{knob}", "w") as file:
+            file.write(value)
 
 
 def output(name: str) -> int:

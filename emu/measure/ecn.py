@@ -116,6 +116,7 @@ class Measured:
 
     def _law(self) -> Check:
         off = self.law_deviation
+        limit = red_law.limit(self._fabric.ports[self.queue].queue.ecn)
         note = "expected share marked against (q-Kmin)/(Kmax-Kmin)*Pmax, largest on the ramp"
-        return Check("marking law off by", round(off, 4), red_law.DEVIATION_LIMIT, ok=off <= red_law.DEVIATION_LIMIT,
-                     unit="probability", note=f"{note}; marker {self._fabric.marker}")
+        return Check("marking law off by", round(off, 4), round(limit, 4), ok=off <= limit, unit="probability",
+                     note=f"{note}; marker {self._fabric.marker}")

@@ -1,7 +1,6 @@
 """A packet socket that sends a fixed list of frames over and over, hundreds per system call.
 
-sendmmsg(2) over prepared iovecs: no Python runs per packet. The socket never blocks; when the NIC's queue holds
-SEND_BUFFER_BYTES of ours the kernel says so, and epoll tells when there is room again.
+sendmmsg(2) over prepared iovecs: no Python runs per packet. The socket never blocks.
 Source: packet(7), sendmmsg(2).
 """
 
@@ -17,7 +16,7 @@ from emu.errors import FabricError
 from emu.fabric.netns import inside
 
 SO_SNDBUFFORCE = 32
-SEND_BUFFER_BYTES = 1 << 20
+SEND_BUFFER_BYTES = 64 << 20
 BATCH = 256
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -62,21 +61,18 @@ class BatchSocket:
     def done(self) -> bool:
         return self.sent >= self.count
 
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    def send_batch(self) -> bool:
-        """Send up to BATCH frames; False when there was no room for a single one."""
+    def send_batch(self, most: int) -> int:
+        """Send up to `most` frames in one system call; how many went, 0 if the kernel had no room for one."""
         start = self.sent % len(self._frames)
-        length = min(BATCH, len(self._frames) - start, self.count - self.sent)
-        sent = _libc.sendmmsg(self.fileno(), ctypes.byref(self._messages[start]), length, socket.MSG_DONTWAIT)
+        length = min(most, BATCH, len(self._frames) - start, self.count - self.sent)
+        sent = _libc.sendmmsg(self._socket.fileno(), ctypes.byref(self._messages[start]), length, socket.MSG_DONTWAIT)
         if sent < 0:
             code = ctypes.get_errno()
             if code == errno.EAGAIN:
-                return False
+                return 0
             raise FabricError(f"{self._where}: send: {os.strerror(code)}")
         self.sent += sent
-        return True
+        return sent
 
     def close(self) -> None:
         self._socket.close()

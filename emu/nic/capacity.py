@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from emu.fabric.fabric import Fabric
 from emu.nic.crafted import Injection, run_open_loop
-from emu.roce.flow import Flow
+from emu.nic.incast import circle
 from emu.scale import Scale
 from emu.topology.model import nic
 from emu.topology.plan import make_plan
@@ -22,15 +22,10 @@ SAMPLE_NS = 1_000_000
 
 def packet_hops_per_s() -> float:
     """Packet-hops per second of wall time, one sender, one thread."""
-    from emu.roce.packets import write_frames  # Scapy takes a second to import
-
     shape = SpineLeaf(servers=2, gpus_per_server=1, wiring="rail", leaf_down=2, leaf_up=0, rate_bps=gbps(1600),
                       queue=QueueProfile(buffer_bytes=mib(64)))
     with Fabric(make_plan(shape.topology(), seed=0), Scale(dilation=1)) as fabric:
-        source, target = fabric.ports[nic(1, 0)], fabric.ports[nic(0, 0)]
-        flow = Flow(src_mac=source.mac, dst_mac=source.peer_mac, src_ip=source.address, dst_ip=target.address,
-                    src_qpn=1, dst_qpn=1)
-        frames = write_frames(flow, va=0, payload=mib(1), path_mtu=fabric.plan.topology.path_mtu_bytes)
-        injection = Injection(nic=source.port, frames=frames, count=PACKETS)
+        frames = circle(fabric, nic(1, 0), nic(0, 0), [1])
+        injection = Injection(nic=nic(1, 0), frames=frames, count=PACKETS)
         fastest_ns = min(run_open_loop(fabric, [injection], [], SAMPLE_NS).elapsed_ns for _ in range(RUNS))
     return PACKETS * HOPS_PER_PACKET * 1e9 / fastest_ns

@@ -1,7 +1,8 @@
-"""Open-loop senders: frames made once, sent as fast as each NIC's rate limiter lets them, with queue depths sampled.
+"""Open-loop senders: frames made once, kept in each NIC's queue ahead of its rate limiter, with queue depths sampled.
 
-One thread serves every sender through epoll; the pace is the kernel's (the NIC's TBF), not Python's. A timer samples
-the depth of the watched queues meanwhile, and the run ends when every queue on the way is empty again.
+One thread serves every sender. The pace is the kernel's (the NIC's TBF), not Python's: a timer tops each NIC's queue up
+to QUEUED_FRAMES before it can run empty. The socket's own back-pressure would not do: the netem of a link with delay takes
+packets off the sender's account at once. A second timer samples the watched queues; the run ends when all are empty.
 """
 
 from __future__ import annotations
@@ -12,15 +13,21 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from pyroute2.netlink.rtnl import TC_H_ROOT
+
 from emu.errors import FabricError
 from emu.fabric.depth import DepthProbe
 from emu.fabric.fabric import Fabric
 from emu.fabric.netlink import Netlink
+from emu.fabric.queue import tbf_parent
 from emu.nic.batch_socket import BatchSocket
 from emu.nic.timer import Timer
 from emu.topology.model import Port
 
 STALL_S = 5.0  # kernel time without progress after which a run is given up
+QUEUED_FRAMES = 512
+REFILL_FRAMES = 128  # the fastest NIC sends so many between two refills
+REFILL_MIN_NS = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,81 +57,106 @@ def run_open_loop(
     FabricError after STALL_S of kernel time in which no frame left and no queue moved.
     """
     with ExitStack() as closing:
-        senders = {i.nic: _socket(fabric, i, closing) for i in injections}
-        drained = [*watch, *(i.nic for i in injections)]
-        probes = {port: _probe(fabric, port, closing) for port in drained}
-        timer = Timer(sample_ns)
-        closing.callback(timer.close)
-        return _Loop(senders, probes, watch, timer, on_progress).run()
+        senders = [_Sender(fabric, injection, closing) for injection in injections]
+        watched = {port: _Watched(fabric, port, closing) for port in watch}
+        refill = closing.enter_context(Timer(max(REFILL_MIN_NS, min(sender.refill_ns for sender in senders))))
+        sample = closing.enter_context(Timer(sample_ns))
+        return _Loop(senders, watched, refill, sample, on_progress).run()
+
+
+class _Watched:
+    """One port's queue: `depth` is the TBF's, `backlog` also what is under way on a link with delay."""
+
+    def __init__(self, fabric: Fabric, port: Port, closing: ExitStack) -> None:
+        netlink = closing.enter_context(Netlink(fabric.netlink(port.node).netns))  # its answers mix with no others
+        ifindex, parent = fabric.ports[port].ifindex, tbf_parent(fabric.settings[port])
+        self._tbf = DepthProbe(netlink, ifindex, parent)
+        self._netem = DepthProbe(netlink, ifindex) if parent != TC_H_ROOT else None
+
+    def depth(self) -> int:
+        return self._tbf.read()
+
+    def backlog(self) -> int:
+        """Older kernels leave the TBF's bytes out of the netem's, newer ones count them there too."""
+        return self._tbf.read() + (self._netem.read() if self._netem else 0)
+
+
+class _Sender:
+    """A NIC with its socket and its queue."""
+
+    def __init__(self, fabric: Fabric, injection: Injection, closing: ExitStack) -> None:
+        self.nic = injection.nic
+        self._frame_bytes = max(map(len, injection.frames))
+        self._queue = _Watched(fabric, injection.nic, closing)
+        netns = fabric.netlink(injection.nic.node).netns
+        self.socket = BatchSocket(netns, injection.nic.ifname, injection.frames, injection.count)
+        closing.callback(self.socket.close)
+        self.refill_ns = REFILL_FRAMES * self._frame_bytes * 1_000_000_000 // fabric.settings[injection.nic].rate_bytes
+        self.backlog = self._queue.backlog
+
+    def top_up(self) -> int:
+        """Send as many frames as there is room for in the queue's head start; how many went."""
+        before = self.socket.sent
+        room = QUEUED_FRAMES - self.backlog() // self._frame_bytes
+        while room > 0 and not self.socket.done:
+            sent = self.socket.send_batch(room)
+            if not sent:
+                break
+            room -= sent
+        return self.socket.sent - before
 
 
 class _Loop:
     """The state of one run between two events."""
 
-    def __init__(self, senders: dict[Port, BatchSocket], probes: dict[Port, DepthProbe], watch: Sequence[Port],
-                 timer: Timer, on_progress: Callable[[int], None]) -> None:
-        self._senders, self._probes, self._timer, self._on_progress = senders, probes, timer, on_progress
-        self._sent = Sent(depths={port: [] for port in watch})
-        self._poll = select.epoll()
-        self._poll.register(timer, select.EPOLLIN)
-        for sender in senders.values():
-            self._poll.register(sender, select.EPOLLOUT)
-        self._by_fd = {sender.fileno(): sender for sender in senders.values()}
-        self._last_change_ns = 0
-        self._last_state: tuple[int, ...] = ()
+    def __init__(self, senders: Sequence[_Sender], watched: dict[Port, _Watched], refill: Timer, sample: Timer,
+                 on_progress: Callable[[int], None]) -> None:
+        self._senders, self._watched, self._on_progress = senders, watched, on_progress
+        self._refill_timer, self._sample_timer = refill, sample
+        self._sent = Sent(depths={port: [] for port in watched})
+        self._start_ns = time.monotonic_ns()
+        self._last_change_ns, self._last_state = self._start_ns, (0, 0)
 
     def run(self) -> Sent:
-        start_ns = time.monotonic_ns()
-        with self._poll:
-            while True:
-                events = self._poll.poll()
-                for fd, _ in events:
-                    if fd != self._timer.fileno():
-                        self._serve(self._by_fd[fd])
-                if any(fd == self._timer.fileno() for fd, _ in events) and self._sample(time.monotonic_ns() - start_ns):
-                    break
-        self._sent.packets = {nic: sender.sent for nic, sender in self._senders.items()}
+        with select.epoll() as poll:
+            for timer in (self._refill_timer, self._sample_timer):
+                poll.register(timer, select.EPOLLIN)
+            self._refill()
+            while not self._finished():
+                ready = {fd for fd, _ in poll.poll()}
+                if self._sample_timer.fileno() in ready:
+                    self._sample()
+                if self._refill_timer.fileno() in ready:
+                    self._refill()
+        self._sent.packets = {sender.nic: sender.socket.sent for sender in self._senders}
+        self._sent.elapsed_ns = time.monotonic_ns() - self._start_ns
         return self._sent
 
-    def _serve(self, sender: BatchSocket) -> None:
-        before = sender.sent
-        sender.send_batch()
-        self._on_progress(sender.sent - before)
-        if sender.done:
-            self._poll.unregister(sender)
+    def _refill(self) -> None:
+        self._refill_timer.expirations()
+        for sender in self._senders:
+            if not sender.socket.done:
+                self._on_progress(sender.top_up())
 
-    def _sample(self, now_ns: int) -> bool:
-        """Record the watched depths; True when everything has been sent and has left every queue."""
-        self._timer.expirations()
+    def _sample(self) -> None:
+        self._sample_timer.expirations()
+        now_ns = time.monotonic_ns() - self._start_ns
         for port, samples in self._sent.depths.items():
-            samples.append((now_ns, self._probes[port].read()))
-        self._sent.elapsed_ns = now_ns
-        if all(sender.done for sender in self._senders.values()):
-            backlog = {port: probe.read() for port, probe in self._probes.items()}
-            if not any(backlog.values()):
-                return True
-            self._watch_for_stall(now_ns, tuple(backlog.values()), backlog)
-        else:
-            self._watch_for_stall(now_ns, tuple(sender.sent for sender in self._senders.values()), {})
-        return False
+            samples.append((now_ns, self._watched[port].depth()))
 
-    def _watch_for_stall(self, now_ns: int, state: tuple[int, ...], backlog: dict[Port, int]) -> None:
-        if state != self._last_state:
-            self._last_state, self._last_change_ns = state, now_ns
+    def _finished(self) -> bool:
+        """Everything has been sent and has left every queue."""
+        unsent = sum(sender.socket.count - sender.socket.sent for sender in self._senders)
+        if unsent:
+            self._watch_for_stall(unsent, 0)
+            return False
+        backlog = sum(queue.backlog() for queue in (*self._watched.values(), *self._senders))
+        self._watch_for_stall(unsent, backlog)
+        return not backlog
+
+    def _watch_for_stall(self, unsent: int, backlog: int) -> None:
+        now_ns = time.monotonic_ns()
+        if (unsent, backlog) != self._last_state:
+            self._last_state, self._last_change_ns = (unsent, backlog), now_ns
         elif now_ns - self._last_change_ns > STALL_S * 1e9:
-            unsent = {str(nic): s.count - s.sent for nic, s in self._senders.items() if not s.done}
-            held = {str(port): size for port, size in backlog.items() if size}
-            raise FabricError(f"nothing moved for {STALL_S:g} s: unsent packets {unsent}, queued bytes {held}")
-
-
-def _socket(fabric: Fabric, injection: Injection, closing: ExitStack) -> BatchSocket:
-    netns = fabric.netlink(injection.nic.node).netns
-    sender = BatchSocket(netns, injection.nic.ifname, injection.frames, injection.count)
-    closing.callback(sender.close)
-    return sender
-
-
-def _probe(fabric: Fabric, port: Port, closing: ExitStack) -> DepthProbe:
-    """A probe with a socket of its own, so that its answers can't mix with other requests."""
-    netlink = closing.enter_context(Netlink(fabric.netlink(port.node).netns))
-    return DepthProbe(netlink, fabric.ports[port].ifindex)
+            raise FabricError(f"nothing moved for {STALL_S:g} s: {unsent} packets unsent, {backlog} bytes queued")

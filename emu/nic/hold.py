@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from emu.fabric.fabric import Fabric
 from emu.nic.crafted import Injection, Sent, run_open_loop
-from emu.nic.incast import DEPTH_SAMPLES, FRAMES_IN_A_CIRCLE, flow_between
+from emu.nic.incast import DEPTH_SAMPLES, circle
 from emu.topology.model import Port
 
 SETTLE = 1.1  # of the time the queue takes to fill: only later samples count as held
@@ -29,13 +29,8 @@ class Held:
 
 def hold_queue(fabric: Fabric, filler: Port, steady: Port, receiver: Port, depth_bytes: int, packets: int) -> Held:
     """Grow the queue towards `receiver` to `depth_bytes`, then send `packets` more through it at its line rate."""
-    from emu.roce.packets import write_frames  # Scapy takes a second to import
-
-    target, mtu = fabric.ports[receiver], fabric.plan.topology.path_mtu_bytes
-    frames = [
-        write_frames(flow_between(fabric.ports[sender], target, qpn), va=0, payload=FRAMES_IN_A_CIRCLE * mtu, path_mtu=mtu)
-        for qpn, sender in enumerate((filler, steady), start=1)
-    ]
+    target = fabric.ports[receiver]
+    frames = [circle(fabric, sender, receiver, [qpn]) for qpn, sender in enumerate((filler, steady), start=1)]
     frame_bytes = len(frames[0][0])
     filling = depth_bytes // frame_bytes
     injections = [Injection(nic=steady, frames=frames[1], count=filling + packets)]

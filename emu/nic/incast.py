@@ -23,30 +23,39 @@ def flow_between(source: PortPlan, target: PortPlan, qpn: int) -> Flow:
 
 
 def inject(
-    fabric: Fabric, senders: Sequence[Port], receiver: Port, packets_each: int, load: float,
+    fabric: Fabric, senders: Sequence[Port], receiver: Port, packets_each: int, load: float, qps: int = 1,
     on_progress: Callable[[int], None] = lambda _packets: None,
 ) -> Sent:
     """Offer `load` times the receiver's link rate in equal shares; returns when every queue is empty again.
 
+    Each sender takes its `qps` queue pairs in turn, a packet each.
+
     UsageError if a share is more than a sender's own link carries.
     """
-    from emu.roce.packets import write_frames  # Scapy takes a second to import
-
     target = fabric.ports[receiver]
     share_bps = round(load * target.rate_bps / len(senders))
     injections = []
     for number, sender in enumerate(senders):
         source = fabric.ports[sender]
         if share_bps > source.rate_bps:
+            fits = len(senders) * source.rate_bps / target.rate_bps
             raise UsageError(f"load={load:g} over {len(senders)} senders is {share_bps / 1e9:g} Gb/s each, more than their "
-                             f"{source.rate_bps / 1e9:g} Gb/s links; want load <= {len(senders) * source.rate_bps / target.rate_bps:g}")
+                             f"{source.rate_bps / 1e9:g} Gb/s links; want load <= {fits:g}")
         fabric.limit_nic(sender, share_bps)
-        flow = flow_between(source, target, FIRST_QPN + number)
-        mtu = fabric.plan.topology.path_mtu_bytes
-        frames = write_frames(flow, va=0, payload=FRAMES_IN_A_CIRCLE * mtu, path_mtu=mtu)
+        frames = circle(fabric, sender, receiver, range(FIRST_QPN + number * qps, FIRST_QPN + (number + 1) * qps))
         injections.append(Injection(nic=sender, frames=frames, count=packets_each))
     return run_open_loop(fabric, injections, [target.peer], sample_period_ns(fabric, senders, receiver, packets_each, load),
                          on_progress)
+
+
+def circle(fabric: Fabric, sender: Port, receiver: Port, qpns: Sequence[int]) -> list[bytes]:
+    """About FRAMES_IN_A_CIRCLE frames of the connections `qpns`, one of each in turn."""
+    from emu.roce.packets import write_frames  # Scapy takes a second to import
+
+    mtu, each = fabric.plan.topology.path_mtu_bytes, -(-FRAMES_IN_A_CIRCLE // len(qpns))
+    flows = [flow_between(fabric.ports[sender], fabric.ports[receiver], qpn) for qpn in qpns]
+    messages = [write_frames(flow, va=0, payload=each * mtu, path_mtu=mtu) for flow in flows]
+    return [frame for turn in zip(*messages, strict=True) for frame in turn]
 
 
 def sample_period_ns(fabric: Fabric, senders: Sequence[Port], receiver: Port, packets_each: int, load: float) -> int:

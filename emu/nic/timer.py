@@ -32,5 +32,8 @@ class Timer:
         except BlockingIOError:
             return 0
 
-    def close(self) -> None:
+    def __enter__(self) -> Timer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         os.close(self._fd)

@@ -16,6 +16,7 @@ import click
 from emu.errors import RailbedError
 
 EXIT_USAGE = 2
+EXIT_MEMORY = 1
 EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130  # 128 + SIGINT
 
@@ -31,6 +32,8 @@ def run_command(command: click.Command, arguments: Sequence[str], prog: str = "r
         return _fail(_usage(error), EXIT_USAGE)
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", EXIT_INTERRUPTED)
+    except MemoryError:
+        return _fail("out of memory; make the topology or buffer_bytes smaller", EXIT_MEMORY)
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{os.path.basename(where.filename)}:{where.lineno}"

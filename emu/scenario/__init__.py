@@ -8,7 +8,8 @@ from emu.report.result import Result
 from emu.report.table import Column
 from emu.scenario import parameters
 from emu.scenario.command import main
+from emu.scenario.ecn_profile import ecn_profile
 from emu.scenario.outcome import Outcome
 from emu.scenario.parameter import Parameter
 
-__all__ = ["Check", "Column", "Metric", "Outcome", "Parameter", "Result", "main", "parameters"]
+__all__ = ["Check", "Column", "Metric", "Outcome", "Parameter", "Result", "ecn_profile", "main", "parameters"]

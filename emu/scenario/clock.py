@@ -6,15 +6,19 @@ Only this file knows the difference. The guest's side is told by the environment
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from emu.errors import MissingFeature
+from emu.topology.model import Topology
 
 REAL, VIRTUAL = "real", "virtual"
 INSIDE = "RAILBED_LAB"  # set by emu.lab.guest
-GUEST_MEM_BYTES = 2 << 30  # 8,192 GPUs took 1.8 GB (docs/design.md); pages are only used when touched
+GUEST_BASE_BYTES = 512 << 20  # kernel, Python and its libraries; pages are only used when touched
+GUEST_LINK_BYTES = 160 << 10  # a veth pair with its queues: 16,384 took 1.8 GB
+GUEST_FULL_QUEUES, GUEST_OVERHEAD = 8, 3  # queues that may be full at once; memory a packet takes over its bytes
 GUEST_LIMIT_S = 3600  # wall time after which a guest is stuck rather than slow
 
 
@@ -28,6 +32,12 @@ def must_reexecute(clock: str) -> bool:
     return clock == VIRTUAL and not inside_guest()
 
 
+def guest_memory_bytes(topology: Topology) -> int:
+    """What the lab kernel needs for a cluster, from its description alone: the random numbers depend on it."""
+    full = GUEST_FULL_QUEUES * GUEST_OVERHEAD * topology.queue.buffer_bytes
+    return GUEST_BASE_BYTES + GUEST_LINK_BYTES * len(topology.links) + full
+
+
 def need_root() -> None:
     """MissingFeature unless this process may make namespaces."""
     if os.geteuid() != 0:
@@ -36,12 +46,17 @@ def need_root() -> None:
         )
 
 
-def reexecute(arguments: Sequence[str], seed: int, folders: Sequence[Path]) -> int:
+def reexecute(arguments: Sequence[str], seed: int, mem_bytes: int, folders: Sequence[Path]) -> int:
     """`railbed ARGUMENTS` inside the lab kernel, in the same folder, with `folders` in sight; its exit code."""
     from emu.lab import guest  # only this clock needs the lab kernel
 
     command = [sys.executable, "-m", "emu.cli", *arguments]
-    python_path = {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    return guest.run(
-        command, seed=seed, mem_bytes=GUEST_MEM_BYTES, limit_s=GUEST_LIMIT_S, env=python_path, host_folders=folders
-    )
+    env = {"PYTHONPATH": str(Path(__file__).resolve().parents[2])} | _terminal()
+    return guest.run(command, seed=seed, mem_bytes=mem_bytes, limit_s=GUEST_LIMIT_S, env=env, host_folders=folders)
+
+
+def _terminal() -> dict[str, str]:
+    """The guest writes to a file; what it should know of our terminal goes by the environment."""
+    if not sys.stdout.isatty():
+        return {}
+    return {"FORCE_COLOR": "1", "COLUMNS": str(shutil.get_terminal_size().columns)}

@@ -40,10 +40,12 @@ def run(scenario: str, clock: str, seed: int, settings: Sequence[str], out: Path
     """Run SCENARIO (a name from `railbed list`, or a file) and print its table."""
     loaded = loader.load(scenario)
     choice = loaded.parameters.choose(settings, seed=seed)
-    for p in choice.combinations():
-        loaded.topology(p)  # pure: a cluster that cannot be is refused before anything boots or is built
+    # Pure, so a cluster that cannot be is refused before anything boots or is built
+    topologies = [loaded.topology(p) for p in choice.combinations()]
     if clocks.must_reexecute(clock):
-        return clocks.reexecute(_arguments(loaded, clock, seed, settings, out), seed, _folders(loaded, choice, out))
+        mem_bytes = max(map(clocks.guest_memory_bytes, topologies))
+        arguments = _arguments(loaded, clock, seed, settings, out)
+        return clocks.reexecute(arguments, seed, mem_bytes, _folders(loaded, choice, out))
     clocks.need_root()
     build = functools.partial(live.build, clock=clock)
     with Progress(plain=clocks.inside_guest()) as progress:

@@ -15,7 +15,7 @@ from emu.scenario.clock import VIRTUAL
 from emu.scenario.loader import Scenario
 from emu.topology.plan import Plan, make_plan
 
-HEAD_ROOM = 0.15  # of the measured capacity: throttled queues cost several times an open one, and the host does other things
+HEAD_ROOM = 0.08  # of the measured capacity: throttled queues cost several times an open one, and the host does other things
 LATE_NS = 500_000  # how late the host's timers may be before a shaper loses rate
 
 

@@ -7,14 +7,20 @@ Stock Mininet brings its own hosts, switches and links; addresses, queues and ra
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 from mininet.topo import Topo
 
-from emu.topology.model import Topology
-from emu.topology.queue_profile import QueueProfile
-from emu.topology.spine_leaf import SpineLeaf
-from emu.units import gbps, mib
+if __name__ == "builtins":  # mn executes this text by itself: it is no module then, and our checkout not on the path
+    sys.path.insert(0, str(Path(sys._getframe().f_code.co_filename).resolve().parents[2]))
+
+from emu.topology.model import Topology  # noqa: E402
+from emu.topology.naming import checked_ifname  # noqa: E402
+from emu.topology.queue_profile import QueueProfile  # noqa: E402
+from emu.topology.spine_leaf import SpineLeaf  # noqa: E402
+from emu.units import gbps, mib  # noqa: E402
 
 
 class ClusterTopo(Topo):
@@ -26,8 +32,8 @@ class ClusterTopo(Topo):
         for number, switch in enumerate(cluster.switches, start=1):
             self.addSwitch(switch.name, dpid=f"{number:016x}")
         for link in cluster.links:
-            self.addLink(link.a.node, link.b.node, intfName1=f"{link.a.node}-{link.a.ifname}",
-                         intfName2=f"{link.b.node}-{link.b.ifname}")
+            self.addLink(link.a.node, link.b.node, intfName1=checked_ifname(f"{link.a.node}-{link.a.ifname}"),
+                         intfName2=checked_ifname(f"{link.b.node}-{link.b.ifname}"))
 
 
 def _spine_leaf(wiring: str, servers: int, gpus_per_server: int, leaf_down: int, leaf_up: int) -> ClusterTopo:

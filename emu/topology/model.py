@@ -35,6 +35,10 @@ class Server:
     name: str
     gpus: int
 
+    def __post_init__(self) -> None:
+        if self.gpus < 1:
+            raise TopologyError(f"{self.name} has {self.gpus} GPUs; want at least 1")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Switch:
@@ -66,7 +70,7 @@ class Topology:
     """Nodes and links in a fixed order, with the queue that every switch port has.
 
     path_mtu_bytes is RoCE's (256 … 4096): payload bytes per packet. TopologyError: a port used twice, a link to a
-    node that isn't there, more links than a switch has ports.
+    node that isn't there, more links than a switch has ports, a server without a link or as end b of one.
     """
 
     name: str
@@ -81,6 +85,7 @@ class Topology:
             raise TopologyError(f"mtu={self.path_mtu_bytes} is no RoCE path MTU; want 256, 512, 1024, 2048 or 4096")
         _check_names(self)
         _check_ports(self)
+        _check_servers(self)
 
     @property
     def gpus(self) -> int:
@@ -126,6 +131,15 @@ def _check_ports(topology: Topology) -> None:
                 f"{switch.name} needs {degree[switch.name]} ports but its radix is {switch.radix}; "
                 "use fewer links per switch or a bigger radix"
             )
+
+
+def _check_servers(topology: Topology) -> None:
+    servers = {server.name for server in topology.servers}
+    for link in topology.links:
+        if link.b.node in servers:
+            raise TopologyError(f"link {link.a} - {link.b}: the server is end b; want its NIC as end a, a switch as end b")
+    if idle := servers - {link.a.node for link in topology.links}:
+        raise TopologyError(f"{min(idle)} has no NIC with a link; want at least one for each server")
 
 
 def _ports(links: Iterable[Link]) -> Iterable[Port]:

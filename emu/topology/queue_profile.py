@@ -8,6 +8,7 @@ Kmin = Kmax is a step.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,10 +81,10 @@ def from_sonic(spec: str) -> EcnProfile:
 
 
 def _names_a_profile(spec: str) -> bool:
-    return ":" in spec and not Path(spec).exists()
+    return ":" in spec and not os.path.exists(spec)
 
 
-def _wred_profiles(path: str) -> dict[str, dict[str, str]]:
+def _wred_profiles(path: str) -> dict[str, object]:
     try:
         config = json.loads(Path(path).read_text())
     except OSError as error:
@@ -96,9 +97,11 @@ def _wred_profiles(path: str) -> dict[str, dict[str, str]]:
     return profiles
 
 
-def _green_profile(where: str, fields: dict[str, str]) -> EcnProfile:
+def _green_profile(where: str, fields: object) -> EcnProfile:
+    if not isinstance(fields, dict):
+        raise UsageError(f"{where} is {fields!r}; want a table of fields (ecn, green_min_threshold, …)")
     mode = fields.get("ecn", "ecn_none")
-    if mode not in MARKING_MODES:
+    if not isinstance(mode, str) or mode not in MARKING_MODES:
         raise UsageError(f"{where}: ecn is {mode!r}, which marks no green packet; want {', '.join(sorted(MARKING_MODES))}")
 
     def number(key: str) -> int:
@@ -106,11 +109,12 @@ def _green_profile(where: str, fields: dict[str, str]) -> EcnProfile:
             return int(fields[key])
         except KeyError:
             raise UsageError(f"{where} lacks {key}; want it beside the other green_ fields") from None
-        except ValueError:
+        except (ValueError, TypeError):
             raise UsageError(f"{where}: {key} is {fields[key]!r}; want a whole number") from None
 
-    return EcnProfile(
-        kmin_bytes=number("green_min_threshold"),
-        kmax_bytes=number("green_max_threshold"),
-        pmax=number("green_drop_probability") / 100,
-    )
+    kmin_bytes, kmax_bytes = number("green_min_threshold"), number("green_max_threshold")
+    percent = number("green_drop_probability")
+    try:
+        return EcnProfile(kmin_bytes=kmin_bytes, kmax_bytes=kmax_bytes, pmax=percent / 100)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None

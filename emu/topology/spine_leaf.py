@@ -102,6 +102,8 @@ def _check_down(shape: SpineLeaf) -> None:
 def _check_up(shape: SpineLeaf) -> None:
     if shape.leaf_up < 0:
         raise TopologyError(f"leaf_up={shape.leaf_up}; want 0 (a fabric of one leaf) or more")
+    if shape.spines and not shape.leaf_up:
+        raise TopologyError(f"spines={shape.spines} but leaf_up=0: no leaf has a link to them; want leaf_up or no spines")
     if shape.leaves > 1 and not shape.leaf_up:
         raise TopologyError(f"leaf_up=0 leaves the {shape.leaves} leaves unconnected; want at least 1")
     if shape.leaf_up and (shape.spine_count < 1 or shape.leaf_up % shape.spine_count):

@@ -146,4 +146,3 @@ def cable(run_id: str) -> Iterator[Cable]:
         for end in (tx, rx):
             end.ip("link", "set", end.ifname, "address", end.mac.hex(":"), "up")
         yield Cable(tx, rx, undo.enter_context(Bpf(run_id)))
-
