@@ -12,7 +12,8 @@ from __future__ import annotations
 import select
 import socket
 import struct
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from emu.fabric.link import LO_IFINDEX
 from emu.fabric.netlink import Batch
 from emu.fabric.netns import inside
 from emu.nic.head import head_sum, head_words
+from emu.nic.timer import Timer
 from emu.nic.transport import Transport
 from emu.nic.work_request import End, Message, Work, arrange, request_table
 from emu.topology.model import Port
@@ -69,10 +71,13 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self._undo.close()
 
-    def run(self, limit_s: float) -> Outcome:
-        """Start, and return when every message is complete, or `limit_s` of kernel time has passed."""
+    def run(self, limit_s: float, *, every_ns: int = 0, sample: Callable[[], None] = lambda: None) -> Outcome:
+        """Start, and return when every message is complete, or `limit_s` of kernel time has passed.
+
+        `sample` is called every `every_ns` of kernel time meanwhile (0: never).
+        """
         self.start()
-        return self.wait(limit_s)
+        return self.wait(limit_s, every_ns=every_ns, sample=sample)
 
     def start(self) -> None:
         """Put a tick on its way on every server."""
@@ -82,12 +87,20 @@ class Engine:
                 raw.bind(("lo", 0))
                 raw.send(frame.ljust(TICK_BYTES, b"\0"))
 
-    def wait(self, limit_s: float) -> Outcome:
+    def wait(self, limit_s: float, *, every_ns: int = 0, sample: Callable[[], None] = lambda: None) -> Outcome:
         """Until the last message's event, or for `limit_s`; nothing is polled."""
-        with select.epoll() as poll:
+        deadline_s = time.monotonic() + limit_s
+        with ExitStack() as closing:
+            poll = closing.enter_context(select.epoll())
             poll.register(self._loaded.event_fd("nic_events"), select.EPOLLIN)
-            if self.progress().remaining:
-                poll.poll(limit_s)
+            timer = closing.enter_context(Timer(every_ns)) if every_ns else None
+            if timer:
+                poll.register(timer, select.EPOLLIN)
+            while self.progress().remaining and (left_s := deadline_s - time.monotonic()) > 0:
+                events = [fd for fd, _ in poll.poll(left_s)]
+                if timer and timer.fileno() in events:
+                    timer.expirations()
+                    sample()
         progress = self.progress()
         return Outcome(first_ns=progress.first_ns, last_ns=progress.last_ns, left=progress.remaining)
 
