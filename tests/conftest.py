@@ -41,6 +41,10 @@ def lacks_red() -> str | None:
     return f"the RED queue, sch_red ({answer[0]}); modprobe sch_red, or run in the lab kernel: railbed kernel build"
 
 
+def lacks_netem() -> str | None:
+    return None if _takes_qdisc(NETEM) else "the netem queue, sch_netem; run in the lab kernel: railbed kernel build"
+
+
 def lacks_bpf_marker() -> str | None:
     from emu.bpf import loader
 
@@ -71,6 +75,7 @@ def lacks_tshark() -> str | None:
 LACKS = {
     "needs_root": lacks_root,
     "needs_red": lacks_red,
+    "needs_netem": lacks_netem,
     "needs_bpf_marker": lacks_bpf_marker,
     "needs_marker": lacks_marker,
     "needs_hash_seed": lacks_hash_seed,

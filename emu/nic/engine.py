@@ -163,6 +163,7 @@ class Engine:
         peer, port = self.work.peer_of(end), self.fabric.ports[end.nic]
         words = head_words(port, self.fabric.ports[end.peer], end.qpn, peer.qpn)
         line_bytes = self.fabric.settings[end.nic].rate_bytes
+        start_bytes = round(line_bytes * self.transport.dcqcn.rate_start)
         incoming = self.work.messages[peer.requests[0]].size_bytes if peer.requests else 0
         mtu_bytes = self.fabric.plan.topology.path_mtu_bytes
         return layout.pack(
@@ -170,7 +171,7 @@ class Engine:
             send_next=end.request_first, send_end=end.request_end,
             receive_first=peer.request_first, receive_next=peer.request_first, receive_end=peer.request_end,
             receive_psn_end=-(-incoming // mtu_bytes) or 0xFFFFFFFF >> 1,
-            rate_max_bytes=line_bytes, rate_bytes=line_bytes, rate_target_bytes=line_bytes, alpha=1 << 16,
+            rate_max_bytes=line_bytes, rate_bytes=start_bytes, rate_target_bytes=start_bytes, alpha=1 << 16,
         )
 
     def _attach(self, server: str) -> None:

@@ -27,6 +27,7 @@ class Dcqcn:
     rise_additive: float = 1e-3
     rise_hyper: float = 1e-2
     rate_min: float = 1e-3
+    rate_start: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
