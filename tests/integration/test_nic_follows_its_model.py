@@ -25,9 +25,19 @@ RECEIVER, SENDERS = nic(0, 0), (nic(1, 0), nic(2, 0), nic(3, 0))
 SIZES = (300_000, 1, 4097, 700_001)
 SHALLOW_BYTES = 60_000  # three senders fill it: packets are dropped in bursts
 LIMIT_S = 60
+TRIALS = 5
 
 
 def record(transport: str, at: Port) -> tuple[list[Frame], Engine]:
+    """What passed `at` in a run that lost packets: on a busy host the senders may start one after the other and lose none."""
+    for _ in range(TRIALS):
+        frames, engine = record_once(transport, at)
+        if sum(qp.resent_packets for qp in engine.counters.values()):
+            return frames, engine
+    raise AssertionError(f"{TRIALS} runs lost nothing: no test")
+
+
+def record_once(transport: str, at: Port) -> tuple[list[Frame], Engine]:
     """What passed `at` while three NICs sent to one through a buffer that is too small."""
     shape = SpineLeaf(servers=4, gpus_per_server=1, wiring="rail", leaf_down=4, leaf_up=0, rate_bps=gbps(400),
                       queue=QueueProfile(buffer_bytes=SHALLOW_BYTES))
@@ -60,7 +70,6 @@ def test_the_receiver_answers_every_packet_as_its_model(transport):
         placed = (qp.placed_packets, qp.duplicate_packets, qp.refused_packets, qp.misplaced_packets)
         assert placed == (len(model.placed), model.duplicates, model.refused, 0), f"{sender}: {placed}"
         assert sorted(model.placed) == list(range(packet_ends()[-1]))
-    assert sum(qp.early_packets + qp.refused_packets for qp in engine.counters.values()), "nothing was lost: no test"
 
 
 @pytest.mark.parametrize("transport", ["sr", "gbn"])
@@ -80,4 +89,4 @@ def test_the_sender_sends_what_its_model_sends_until_the_first_timeout(transport
 
 
 def first_difference(one: list, other: list) -> int:
-    return next((at for at, pair in enumerate(zip(one, other)) if pair[0] != pair[1]), min(len(one), len(other)))
+    return next((at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other)))
