@@ -5,7 +5,8 @@
     handle 2:  red     switch ports where the kernel has it; else the BPF marker watches the tbf's backlog
     handle 4:  fq      NICs whose engine gives each packet its departure time
 
-A NIC has no RED. Frames without payload are accounted at full length by a size table on the root. Every byte figure is exact, every rate a whole number of bytes/s; `mismatches` compares what the kernel
+A NIC has no RED. Frames without payload are accounted at full length by a size table on the root. Every byte figure
+is exact, every rate a whole number of bytes/s; `mismatches` compares what the kernel
 kept with what was asked.
 """
 

@@ -43,8 +43,8 @@ def impair(fabric: Fabric, how: str) -> None:
     """Below the rate limit of every switch port, so on each hop."""
     for node in fabric.plan.nodes:
         for port in node.ports if node.forwards else ():
-            words = f"tc -n {fabric.netlink(node.name).netns} qdisc add dev {port.port.ifname} parent 1:1 netem limit 100000 {how}"
-            done = subprocess.run(words.split(), capture_output=True, text=True, timeout=30)
+            add = ["tc", "-n", fabric.netlink(node.name).netns, "qdisc", "add", "dev", port.port.ifname, "parent", "1:1"]
+            done = subprocess.run([*add, "netem", "limit", "100000", *how.split()], capture_output=True, text=True, timeout=30)
             assert done.returncode == 0, done.stderr
 
 
