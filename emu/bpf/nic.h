@@ -35,7 +35,7 @@ struct nic_settings {
 	__u32 elided;		 /* 1: packets of a whole MTU travel without payload */
 	__u32 dcqcn;		 /* 1: CE is answered by CNPs, and rates follow them */
 	__u32 paced;		 /* 1: packets carry their departure time for fq; 0: the window follows the rate */
-	__u32 with_icrc;
+	__u32 reserved;
 };
 
 /* What a run has come to. */
@@ -44,7 +44,6 @@ struct nic_progress {
 	__u64 first_ns;		 /* first packet sent */
 	__u64 last_ns;		 /* last request complete */
 	__u64 strangers;	 /* RoCE packets for a queue pair that isn't there */
-	__u64 failed;		 /* packets that could not be made */
 	__u64 stopped;		 /* Python: 1 ends the ticks */
 	__u64 ticks;
 };

@@ -22,7 +22,6 @@
 #define NAK_SYNDROME 0x60000000u /* PSN sequence error */
 #define CNP_TOS (48 << 2 | 2)	 /* as captured from a ConnectX-4 Lx */
 #define BTH_BECN 0x40000000u
-#define BTH_BYTES 12
 
 /* Of frames, Ethernet header and iCRC included */
 #define WRITE_BYTES 78		 /* and the payload */

@@ -41,16 +41,14 @@ static __always_inline __u32 frame_bytes(const struct nic_settings *set, __u32 p
 	return WRITE_BYTES + (set->elided && payload == set->mtu_bytes ? 0 : (payload + 3) & ~3u);
 }
 
-static __always_inline int put_on_wire(struct __sk_buff *skb, struct nic_qp *qp, const struct nic_settings *set, __u32 payload)
+static __always_inline void put_on_wire(struct __sk_buff *skb, struct nic_qp *qp, const struct nic_settings *set, __u32 payload)
 {
 	if (set->paced) {
 		__u64 at = departure(qp, bpf_ktime_get_ns(), WRITE_BYTES + payload);
 
 		bpf_skb_set_tstamp(skb, at, BPF_SKB_TSTAMP_DELIVERY_MONO);
 	}
-	if (bpf_clone_redirect(skb, qp->ifindex, 0))
-		return 0; /* its queue was full: as lost as on any other queue */
-	return 1;
+	bpf_clone_redirect(skb, qp->ifindex, 0); /* refused where the queue is full: as lost as on any other queue */
 }
 
 static __always_inline void send_data(struct __sk_buff *skb, struct nic_qp *qp, const struct nic_settings *set,
@@ -71,9 +69,8 @@ static __always_inline void send_data(struct __sk_buff *skb, struct nic_qp *qp, 
 	frame.write.immediate = bpf_htonl(request->number);
 	frame.write.icrc = 0;
 	qp->sent_packets++;
-	if (write_frame(skb, &frame, bytes, WRITE_BYTES))
-		return;
-	put_on_wire(skb, qp, set, payload);
+	if (!write_frame(skb, &frame, bytes, WRITE_BYTES))
+		put_on_wire(skb, qp, set, payload);
 }
 
 static __always_inline bool within(const struct nic_request *request, __u32 psn)

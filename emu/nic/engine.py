@@ -14,7 +14,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from emu.errors import FabricError
@@ -24,6 +24,7 @@ from emu.fabric.fabric import Fabric
 from emu.fabric.link import LO_IFINDEX
 from emu.fabric.netlink import Batch
 from emu.fabric.netns import inside
+from emu.fabric.wait import wait_until_empty
 from emu.nic.head import head_sum, head_words
 from emu.nic.timer import Timer
 from emu.nic.transport import Transport
@@ -102,6 +103,8 @@ class Engine:
                     timer.expirations()
                     sample()
         progress = self.progress()
+        if not progress.remaining:
+            wait_until_empty(self._unacknowledged, limit_s, "acknowledgements of the last packets")
         return Outcome(first_ns=progress.first_ns, last_ns=progress.last_ns, left=progress.remaining)
 
     def progress(self) -> object:
@@ -118,6 +121,12 @@ class Engine:
         """When each message was complete, kernel ns; 0 if it is not. In the order of the messages."""
         done = self._loaded.map("nic_requests").read_field("done_ns", 0, len(self.work.messages))
         return [done[slot] for slot in self.work.slot]
+
+    def _unacknowledged(self) -> list[str]:
+        """Ends whose last ACKs are still under way: until then counters of queues and links change."""
+        qps, first = self._loaded.map("nic_qps"), min(end.qpn for end in self.work.ends.values())
+        una, after = (qps.read_field(name, first, len(self.work.ends)) for name in ("psn_una", "psn_next"))
+        return [f"QP {first + at}" for at, pair in enumerate(zip(una, after, strict=True)) if pair[0] != pair[1]]
 
     def _load(self) -> None:
         scale, mtu_bytes = self.fabric.scale, self.fabric.plan.topology.path_mtu_bytes
@@ -195,7 +204,5 @@ class Engine:
                 remove_clsact(batch, self.fabric.ports[nic].ifindex, str(nic))
         remove_clsact(batch, LO_IFINDEX, f"{server}:lo")
         pacer.remove(batch, LO_IFINDEX, f"{server}:lo")
-        try:
+        with suppress(FabricError):  # what was never attached, because attaching failed half-way
             self.fabric.netlink(server).run(batch)
-        except FabricError:
-            pass

@@ -78,7 +78,7 @@ def run(progress: object) -> dict:
 def measure(shape: str, payload: str) -> dict:
     """One boot, one run; seconds of wall time per phase."""
     clock, booted = Clock(), time.monotonic()
-    python_path = {"PYTHONPATH": str(HERE.parents[2])}
+    python_path = {"PYTHONPATH": str(HERE.parents[2]), "PYTHONDONTWRITEBYTECODE": "1"}  # no run finds more than another
     code = guest.run([sys.executable, str(HERE), shape, payload], seed=1, mem_bytes=GUEST_BYTES, limit_s=GUEST_LIMIT_S,
                      env=python_path, stdout=clock)
     ended = time.monotonic()

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.needs_red  # and with it, in the lab kernel, fq and the
 MTU_BYTES, FRAME_BYTES, RATE_BPS, DILATION = 4096, 4174, gbps(400), 100
 ECN = EcnProfile(kmin_bytes=800_000, kmax_bytes=3_200_000, pmax=0.2)  # SimAI's at 400 Gb/s
 LIMIT_S = 60
-TOTAL_BYTES = mib(4096)
+MESSAGE_BYTES = mib(512)
 
 
 def make_fabric(senders: int) -> Fabric:
@@ -56,11 +56,13 @@ def test_one_flow_alone_has_the_whole_line_and_no_cnp():
     assert sum(qp.cnps_sent for qp in ends.values()) == 0
 
 
-@pytest.mark.parametrize("flows", [2, 8])
-def test_flows_share_a_bottleneck_within_ten_percent_and_stay_under_kmax(flows):
-    """Shares and depth after a quarter of 88 ms, when rates have converged; 66 ms are a hundred cuts of each flow's rate."""
-    each_bytes = TOTAL_BYTES // flows
-    messages = [Message(source=nic(1 + flow, 0), target=nic(0, 0), size_bytes=each_bytes) for flow in range(flows)]
+@pytest.mark.parametrize(("flows", "messages_each"), [(2, 4), (8, 4)])
+def test_flows_share_a_bottleneck_within_ten_percent_and_stay_under_kmax(flows, messages_each):
+    """Shares and depth after the first quarter, when rates have converged. Marks come at random, so that a flow's share
+    of a few ms is off by a fifth; hundreds of ms of fabric time tell what it is on average."""
+    each_bytes = messages_each * MESSAGE_BYTES
+    messages = [Message(source=nic(1 + flow, 0), target=nic(0, 0), size_bytes=MESSAGE_BYTES)
+                for _ in range(messages_each) for flow in range(flows)]
     samples: list[tuple[int, int, list[int]]] = []
     with make_fabric(flows) as fabric, Engine(fabric, messages, Transport(cc="dcqcn", rto_ns=ms(5))) as engine:
         port = fabric.ports[nic(0, 0)].peer
@@ -71,7 +73,7 @@ def test_flows_share_a_bottleneck_within_ten_percent_and_stay_under_kmax(flows):
                 placed = [qp.placed_bytes for (own, _, _), qp in engine.ends().items() if own == nic(0, 0)]
                 samples.append((time.monotonic_ns(), depth.read(), placed))
 
-            outcome, ends = engine.run(LIMIT_S, every_ns=DILATION * us(200), sample=sample), engine.ends()
+            outcome, ends = engine.run(LIMIT_S, every_ns=DILATION * us(500), sample=sample), engine.ends()
     assert outcome.left == 0
     cnps = sum(qp.cnps_received for qp in ends.values())
     assert cnps > 0 and sum(qp.ce_packets for qp in ends.values()) >= cnps
