@@ -74,8 +74,9 @@ def knobs(node: NodePlan) -> dict[str, str]:
         "ipv6/conf/default/disable_ipv6": "1",
         "ipv4/conf/all/rp_filter": "0",
         "ipv4/conf/default/rp_filter": "0",
-        "core/rps_default_mask": "1",  # one CPU serves a NIC: packets stay in order, the NIC's engine needs no locks
     }
+    if not node.forwards:
+        wanted["core/rps_default_mask"] = "1"  # one CPU serves all NICs, so that their engine needs no locks
     if node.forwards:
         wanted |= {
             "ipv4/ip_forward": "1",
