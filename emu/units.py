@@ -26,8 +26,3 @@ def ms(time: float) -> int:
 def mib(size: float) -> int:
     """MiB (2^20) to bytes."""
     return round(size * (1 << 20))
-
-
-def drain_ns(size_bytes: int, rate_bps: int) -> float:
-    """Time in ns that a link of `rate_bps` needs for `size_bytes`."""
-    return size_bytes * 8 * 1e9 / rate_bps

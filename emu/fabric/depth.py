@@ -11,11 +11,11 @@ import struct
 from pyroute2.netlink.rtnl import RTM_GETQDISC, TC_H_ROOT
 
 from emu.errors import FabricError
+from emu.fabric.attributes import attributes, u32
 from emu.fabric.netlink import NLM_F_REQUEST, NLMSG_ERROR, Netlink
+from emu.fabric.queue import HEADER_BYTES, TCA_STATS2, TCA_STATS_QUEUE, TCMSG_BYTES
 
 NLM_F_ECHO = 8
-TCA_STATS2, TCA_STATS_QUEUE = 7, 3
-HEADER_BYTES, TCMSG_BYTES = 16, 20
 
 
 class DepthProbe:
@@ -35,16 +35,6 @@ class DepthProbe:
         answer = self._netlink.ask(self._request)
         if struct.unpack_from("H", answer, 4)[0] == NLMSG_ERROR:
             raise FabricError(f"{self._netlink.netns}: the queue's depth could not be read")
-        stats = _attribute(answer, HEADER_BYTES + TCMSG_BYTES, len(answer), TCA_STATS2)
-        queue = _attribute(answer, *stats, TCA_STATS_QUEUE)
-        return struct.unpack_from("II", answer, queue[0])[1]  # struct gnet_stats_queue: qlen, backlog
-
-
-def _attribute(data: bytes, start: int, end: int, wanted: int) -> tuple[int, int]:
-    """(start, end) of the value of attribute `wanted` between two offsets."""
-    while start + 4 <= end:
-        length, kind = struct.unpack_from("HH", data, start)
-        if kind & 0x3FFF == wanted:
-            return start + 4, start + length
-        start += max(4, (length + 3) & ~3)
-    raise FabricError(f"the kernel's answer has no attribute {wanted}")
+        stats = attributes(answer, HEADER_BYTES + TCMSG_BYTES)[TCA_STATS2]
+        queue = attributes(stats)[TCA_STATS_QUEUE]
+        return u32(queue, 4)  # struct gnet_stats_queue: qlen, backlog

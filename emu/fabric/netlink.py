@@ -13,7 +13,6 @@ import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyroute2.netlink import nlmsg
 
@@ -86,16 +85,8 @@ class Netlink:
             self._socket.send(b"".join(data for data, _ in chunk))
             self._answered({_sequence(data): what for data, what in chunk}, last=_sequence(chunk[-1][0]))
 
-    def dump(self, message: nlmsg, kind: int) -> list[Any]:
-        """Every object of `kind` in this namespace that matches `message`, decoded by its class."""
-        decoded = []
-        for raw in self.dump_raw(message, kind):
-            decoded.append(type(message)(raw))
-            decoded[-1].decode()
-        return decoded
-
     def dump_raw(self, message: nlmsg, kind: int) -> Iterator[bytes]:
-        """The same, each as the kernel sent it, header included: for dumps of thousands of objects."""
+        """Every object of `kind` in this namespace that matches `message`, as the kernel sent it, header included."""
         message["header"]["type"] = kind
         message["header"]["flags"] = NLM_F_REQUEST | NLM_F_DUMP
         message.encode()
