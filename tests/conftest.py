@@ -25,6 +25,7 @@ from emu.report.result import Result
 RUN_TIMEOUT_S = 300
 SKIPPED_NEEDS: collections.Counter[str] = collections.Counter()
 RED = "tc qdisc add dev lo root red limit 400000 min 30000 max 90000 avpkt 1000 burst 55 bandwidth 10mbit"
+NETEM = "tc qdisc add dev lo root netem loss 1%"
 
 
 def lacks_root() -> str | None:
@@ -32,13 +33,21 @@ def lacks_root() -> str | None:
 
 
 def lacks_red() -> str | None:
+    return lacks_qdisc("the RED queue, sch_red", RED)
+
+
+def lacks_netem() -> str | None:
+    return lacks_qdisc("the netem queue, sch_netem", NETEM)
+
+
+def lacks_qdisc(what: str, command: str) -> str | None:
     """Asked of the kernel itself, in a network namespace that ends with the question."""
     unshare = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
-    asked = subprocess.run([*unshare, "sh", "-c", RED], capture_output=True, text=True, timeout=30)
+    asked = subprocess.run([*unshare, "sh", "-c", command], capture_output=True, text=True, timeout=30)
     if asked.returncode == 0:
         return None
     answer = asked.stderr.strip().splitlines()[-1:] or ["no answer"]
-    return f"the RED queue, sch_red ({answer[0]}); modprobe sch_red, or run in the lab kernel: railbed kernel build"
+    return f"{what} ({answer[0]}); load its module, or run in the lab kernel: railbed kernel build"
 
 
 def lacks_bpf_marker() -> str | None:
@@ -77,6 +86,7 @@ def lacks_tshark() -> str | None:
 LACKS = {
     "needs_root": lacks_root,
     "needs_red": lacks_red,
+    "needs_netem": lacks_netem,
     "needs_bpf_marker": lacks_bpf_marker,
     "needs_marker": lacks_marker,
     "needs_hash_seed": lacks_hash_seed,

@@ -103,11 +103,11 @@ class MapLayout:
 
 
 def read_maps(object_file: Path) -> dict[str, MapLayout]:
-    """Every map of a compiled object, by name."""
+    """Every map of a compiled object that has typed entries, by name."""
     types = read_btf(object_file)
     section = [entry for entry in types.values() if entry["kind"] == "DATASEC" and entry["name"] == ".maps"]
     variables = [types[var["type_id"]] for entry in section for var in entry["vars"]]
-    return {variable["name"]: _map_layout(types, variable) for variable in variables}
+    return {variable["name"]: _map_layout(types, variable) for variable in variables if _has_values(types, variable)}
 
 
 def read_btf(object_file: Path) -> dict[int, dict]:
@@ -117,6 +117,11 @@ def read_btf(object_file: Path) -> dict[int, dict]:
         return {entry["id"]: entry for entry in json.loads(dump.stdout)["types"]}
     except (ValueError, KeyError):
         raise FabricError(f"{object_file} has no BTF ({dump.stderr.strip()}); build it anew: ./lab setup") from None
+
+
+def _has_values(types: dict[int, dict], variable: dict) -> bool:
+    """Not so of a ring buffer."""
+    return any(member["name"] == "value" for member in types[variable["type_id"]]["members"])
 
 
 def _map_layout(types: dict[int, dict], variable: dict) -> MapLayout:

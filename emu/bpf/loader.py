@@ -30,9 +30,14 @@ class Loaded:
     def __init__(self, pins: Path, layouts: dict[str, layout.MapLayout]) -> None:
         with ExitStack() as undo:
             self._maps: dict[str, Map] = {}
-            for name, map_layout in layouts.items():
-                self._maps[name] = Map(pins / "maps" / name, map_layout)
-                undo.callback(self._maps[name].close)
+            self._events: dict[str, int] = {}
+            for pin in sorted((pins / "maps").iterdir()):
+                if pin.name in layouts:
+                    self._maps[pin.name] = Map(pin, layouts[pin.name])
+                    undo.callback(self._maps[pin.name].close)
+                else:
+                    self._events[pin.name] = syscall.open_pin(pin)
+                    undo.callback(os.close, self._events[pin.name])
             self._programs: dict[str, int] = {}
             for pin in sorted((pins / "programs").iterdir()):
                 self._programs[pin.name] = syscall.open_pin(pin)
@@ -49,6 +54,12 @@ class Loaded:
         if name not in self._maps:
             raise unknown("BPF map", name, self._maps)
         return self._maps[name]
+
+    def event_fd(self, name: str) -> int:
+        """Descriptor of a ring buffer, for epoll; valid until `close()`."""
+        if name not in self._events:
+            raise unknown("BPF ring buffer", name, self._events)
+        return self._events[name]
 
     def close(self) -> None:
         self._undo.close()

@@ -19,7 +19,7 @@ NUMBERS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x
 MAP_LOOKUP_ELEM, MAP_UPDATE_ELEM, OBJ_GET, OBJ_GET_INFO_BY_FD, MAP_LOOKUP_BATCH = 1, 2, 7, 15, 24
 ELEMENT = struct.Struct("=I4xQQQ")  # map_fd, key, value, flags
 BATCH = struct.Struct("=QQQQIIQQ")  # in_batch, out_batch, keys, values, count, map_fd, elem_flags, flags
-MAP_INFO = struct.Struct("=IIII")  # type, id, key_size, value_size: the head of struct bpf_map_info
+MAP_INFO = struct.Struct("=IIIII")  # type, id, key_size, value_size, max_entries: the head of struct bpf_map_info
 BATCH_ENTRIES = 1024
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -33,9 +33,18 @@ def open_pin(path: Path) -> int:
 
 def map_sizes(fd: int) -> tuple[int, int]:
     """Key and value size in bytes, as the kernel has the map."""
+    return _map_info(fd)[2:4]
+
+
+def map_entries(fd: int) -> int:
+    """How many entries the map has room for."""
+    return _map_info(fd)[4]
+
+
+def _map_info(fd: int) -> tuple[int, ...]:
     info = ctypes.create_string_buffer(MAP_INFO.size)
     _bpf(OBJ_GET_INFO_BY_FD, _buffer(struct.pack("=IIQ", fd, MAP_INFO.size, ctypes.addressof(info))))
-    return MAP_INFO.unpack(info.raw)[2:]
+    return MAP_INFO.unpack(info.raw)
 
 
 def map_update(fd: int, key: bytes, value: bytes) -> None:

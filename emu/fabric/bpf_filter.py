@@ -8,11 +8,11 @@ from __future__ import annotations
 import functools
 import socket
 
-from pyroute2.netlink.rtnl import RTM_NEWQDISC, RTM_NEWTFILTER
+from pyroute2.netlink.rtnl import RTM_DELQDISC, RTM_NEWQDISC, RTM_NEWTFILTER
 from pyroute2.netlink.rtnl.tcmsg import sched_bpf, tcmsg
 from pyroute2.protocols import ETH_P_ALL
 
-from emu.fabric.netlink import CREATE, Batch
+from emu.fabric.netlink import CHANGE, CREATE, Batch
 from emu.fabric.template import Template, mark_number
 
 TC_H_CLSACT, CLSACT_HANDLE = 0xFFFFFFF1, 0xFFFF0000
@@ -23,6 +23,13 @@ PRIORITY = 1
 def add_clsact(batch: Batch, ifindex: int, what: str) -> None:
     """The hook that filters hang on; it queues nothing."""
     batch.add_encoded(_clsact_template().fill(ifindex=ifindex), f"clsact on {what}")
+
+
+def remove_clsact(batch: Batch, ifindex: int, what: str) -> None:
+    """With every filter on it."""
+    message = tcmsg()
+    message["index"], message["parent"], message["handle"] = ifindex, TC_H_CLSACT, CLSACT_HANDLE
+    batch.add(message, RTM_DELQDISC, CHANGE, f"clsact off {what}")
 
 
 def attach(batch: Batch, ifindex: int, direction: int, program_fd: int, name: str, what: str) -> None:

@@ -15,9 +15,9 @@ from emu.topology.model import Port
 from emu.topology.plan import NodePlan, Plan
 
 # A kernel before 6.11 has no per-namespace seed; the fidelity check says so where it matters (ECMP over two tiers)
-OPTIONAL_KNOBS = frozenset({"ipv4/fib_multipath_hash_seed"})
+OPTIONAL_KNOBS = frozenset({"ipv4/fib_multipath_hash_seed", "core/rps_default_mask"})
 MISMATCHES_SHOWN = 3
-UP_TIMEOUT_S = 30.0
+UP_TIMEOUT_S, UP_PORT_S = 30.0, 0.02  # the kernel activates a hundred a second at worst (net/core/link_watch.c)
 Sockets = dict[str, Netlink]
 LinkStates = dict[str, dict[int, link.LinkState]]  # node -> interface number -> state
 
@@ -82,7 +82,7 @@ def wait_until_running(plan: Plan, sockets: Sockets) -> LinkStates:
         waiting[:] = [node for node, ports in down.items() if ports]
         return [port for ports in down.values() for port in ports]
 
-    wait_until_empty(not_running, UP_TIMEOUT_S, "ports up")
+    wait_until_empty(not_running, UP_TIMEOUT_S + UP_PORT_S * len(plan.ports), "ports up")
     return states
 
 

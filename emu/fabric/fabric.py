@@ -33,7 +33,10 @@ Advance = Callable[[int], None]
 class Fabric(Mininet):
     """Servers are Mininet hosts, switches Mininet switches; `ports` and `settings` give plan and queue by Port."""
 
-    def __init__(self, plan: Plan, scale: Scale, *, advance: Advance = lambda _steps: None) -> None:
+    def __init__(
+        self, plan: Plan, scale: Scale, *, advance: Advance = lambda _steps: None, elided: bool = False, paced: bool = False
+    ) -> None:
+        """elided: frames may travel without payload (payload=elided); paced: NICs keep departure times, where fq exists."""
         require_root()
         Mininet.inited = True  # its init() would raise limits of the whole machine
         super().__init__(topo=None, build=False, controller=None)
@@ -42,8 +45,12 @@ class Fabric(Mininet):
         self.ports: dict[Port, PortPlan] = plan.ports
         self.marker = choose_marker(plan)
         require_delays(plan)
+        self.elided, self.paced = elided, paced and probe().works("sch_fq")
         self.settings = {
-            port: queue.setting(port_plan, scale, plan.frame_bytes, self.marker == "red")
+            port: queue.setting(
+                port_plan, scale, plan.frame_bytes, self.marker == "red", elided=plan.elided_sizes if elided else None,
+                paced=self.paced and port_plan.queue is None,
+            )
             for port, port_plan in self.ports.items()
         }
         self.knobs_compared = 0

@@ -100,6 +100,7 @@ def _trials(scratch: str) -> list[tuple[str, str, Callable[[Netlink], str | None
         ("sch_red", "ECN marking by the queue itself", _qdisc("red", red)),
         ("bpf_marker", "ECN marking where sch_red is absent", lambda _: loader.marker_supported()),
         ("sch_netem", "propagation delay of links (delay_ns)", _qdisc("netem", netem)),
+        ("sch_fq", "departure times of packets (NICs with cc=dcqcn)", _qdisc("fq", None)),
         ("clsact", "counting and steering by eBPF", _qdisc("clsact", None)),
         ("ecmp_l4_hash", "ECMP over the 5-tuple", lambda _: _knob(scratch, "ipv4/fib_multipath_hash_policy")),
         ("ecmp_hash_seed", "a hash seed per switch", lambda _: _knob(scratch, "ipv4/fib_multipath_hash_seed")),

@@ -3,8 +3,10 @@
     handle 3:  netem   root, only where the link has a delay
     handle 1:  tbf     the line rate; its burst is one frame, or what a late timer has to make up for (emu.scale)
     handle 2:  red     switch ports where the kernel has it; else the BPF marker watches the tbf's backlog
+    handle 4:  fq      NICs whose engine gives each packet its departure time
 
-A NIC has no RED. Every byte figure is exact, every rate a whole number of bytes/s; `mismatches` compares what the kernel
+A NIC has no RED. Frames without payload are accounted at full length by a size table on the root. Every byte figure
+is exact, every rate a whole number of bytes/s; `mismatches` compares what the kernel
 kept with what was asked.
 """
 
@@ -20,19 +22,21 @@ from pyroute2.netlink.rtnl import RTM_GETQDISC, RTM_NEWQDISC, TC_H_ROOT
 from pyroute2.netlink.rtnl.tcmsg import plugins, tcmsg
 
 from emu.errors import UsageError
-from emu.fabric import red_law, sched_netem, sched_red, sched_tbf
+from emu.fabric import red_law, sched_fq, sched_netem, sched_red, sched_tbf
 from emu.fabric.attributes import attributes, text, u32
 from emu.fabric.netlink import CREATE, REPLACE, Batch, Netlink
+from emu.fabric.size_table import size_table
 from emu.fabric.template import Template, mark_number
 from emu.scale import Scale
 from emu.topology.plan import PortPlan
 from emu.topology.queue_profile import EcnProfile
 
+plugins["fq"] = sched_fq
 plugins["red"] = sched_red
 plugins["tbf"] = sched_tbf
 plugins["netem"] = sched_netem
 
-TBF_HANDLE, RED_HANDLE, NETEM_HANDLE = 0x10000, 0x20000, 0x30000
+TBF_HANDLE, RED_HANDLE, NETEM_HANDLE, FQ_HANDLE = 0x10000, 0x20000, 0x30000, 0x40000
 HEADER_BYTES, TCMSG_BYTES = 16, 20  # struct nlmsghdr, struct tcmsg
 IFINDEX_OFFSET, HANDLE_OFFSET = HEADER_BYTES + 4, HEADER_BYTES + 8
 TCA_KIND, TCA_OPTIONS, TCA_XSTATS, TCA_STATS2 = 1, 2, 4, 7  # linux/rtnetlink.h
@@ -40,14 +44,18 @@ TCA_STATS_BASIC, TCA_STATS_QUEUE = 1, 3  # linux/gen_stats.h
 TCA_TBF_PARMS, TCA_TBF_RATE64, TCA_RED_PARMS, TCA_RED_MAX_P = 1, 4, 1, 3  # linux/pkt_sched.h
 TCA_NETEM_LATENCY64 = 10
 NIC_BUFFER_BYTES = 64 << 20  # the sending application waits for room long before
-NETEM_LIMIT_PACKETS = 1 << 20
+NETEM_LIMIT_PACKETS = FQ_LIMIT_PACKETS = 1 << 20
 U32_MAX = (1 << 32) - 1
 BURST_ROUNDING_TICKS = 1  # of 64 ns: the kernel turns bytes into time with a scaled reciprocal
 
 
 @dataclass(frozen=True)
 class QueueSetting:
-    """What the kernel is asked for on one port: bytes/s, bytes, kernel ns; `red` is None without RED."""
+    """What the kernel is asked for on one port: bytes/s, bytes, kernel ns; `red` is None without RED.
+
+    elided: (length of a frame without its payload, length it counts), or None where frames are whole.
+    paced: departure times are kept by fq.
+    """
 
     ifindex: int
     rate_bytes: int
@@ -56,9 +64,13 @@ class QueueSetting:
     delay_ns: int
     ecn: EcnProfile | None
     red: red_law.RedFit | None
+    elided: tuple[int, int] | None = None
+    paced: bool = False
 
 
-def setting(port: PortPlan, scale: Scale, frame_bytes: int, use_red: bool) -> QueueSetting:
+def setting(
+    port: PortPlan, scale: Scale, frame_bytes: int, use_red: bool, *, elided: tuple[int, int] | None = None, paced: bool = False
+) -> QueueSetting:
     """The port's queue in kernel terms; UsageError if RED can't follow the ramp, or the kernel can't hold a figure."""
     ecn = port.queue.ecn if port.queue else None
     fit = red_law.fit(ecn) if ecn and use_red else None
@@ -77,6 +89,8 @@ def setting(port: PortPlan, scale: Scale, frame_bytes: int, use_red: bool) -> Qu
         delay_ns=scale.kernel_ns(port.delay_ns),
         ecn=ecn,
         red=fit,
+        elided=elided,
+        paced=paced,
     )
 
 
@@ -163,20 +177,26 @@ def _templates(shape: QueueSetting, flags: int) -> tuple[tuple[str, Template], .
     """(kind, message with the interface number left open) of every qdisc of a queue; `shape` has ifindex 0."""
     found = []
     parent = TC_H_ROOT
+    sizes = size_table(*shape.elided) if shape.elided else None
     if shape.delay_ns:
         options = sched_netem.get_parameters({"delay_ns": shape.delay_ns, "limit": NETEM_LIMIT_PACKETS})
-        found.append(("netem", _template("netem", NETEM_HANDLE, parent, options, flags)))
-        parent = NETEM_HANDLE | 1
-    found.append(("tbf", _template("tbf", TBF_HANDLE, parent, _tbf_options(shape), flags)))
+        found.append(("netem", _template("netem", NETEM_HANDLE, parent, options, flags, sizes)))
+        parent, sizes = NETEM_HANDLE | 1, None
+    found.append(("tbf", _template("tbf", TBF_HANDLE, parent, _tbf_options(shape), flags, sizes)))
     if shape.red:
         found.append(("red", _template("red", RED_HANDLE, TBF_HANDLE | 1, _red_options(shape), flags)))
+    if shape.paced:
+        options = sched_fq.get_parameters({"limit": FQ_LIMIT_PACKETS})
+        found.append(("fq", _template("fq", FQ_HANDLE, TBF_HANDLE | 1, options, flags)))
     return tuple(found)
 
 
-def _template(kind: str, handle: int, parent: int, options: dict, flags: int) -> Template:
+def _template(
+    kind: str, handle: int, parent: int, options: dict, flags: int, sizes: bytes | None = None
+) -> Template:
     message = tcmsg()
     message["index"], message["handle"], message["parent"] = mark_number(0), handle, parent
-    message["attrs"] = [("TCA_KIND", kind), ("TCA_OPTIONS", options)]
+    message["attrs"] = [("TCA_KIND", kind), ("TCA_OPTIONS", options), *([("TCA_STAB", sizes)] if sizes else [])]
     return Template(message, RTM_NEWQDISC, flags, {"ifindex": mark_number(0)})
 
 

@@ -75,9 +75,13 @@ def knobs(node: NodePlan) -> dict[str, str]:
         "ipv4/conf/all/rp_filter": "0",
         "ipv4/conf/default/rp_filter": "0",
     }
+    if not node.forwards:
+        wanted["core/rps_default_mask"] = "1"  # one CPU serves all NICs, so that their engine needs no locks
     if node.forwards:
         wanted |= {
             "ipv4/ip_forward": "1",
+            "ipv4/ip_early_demux": "0",  # a switch forwards all; so does the next: nothing comes from itself
+            "ipv4/conf/all/accept_local": "1",
             "ipv4/conf/all/send_redirects": "0",
             "ipv4/conf/default/send_redirects": "0",
             "ipv4/fib_multipath_hash_policy": str(HASH_L4),

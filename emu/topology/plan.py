@@ -79,6 +79,11 @@ class Plan:
         return self.link_mtu_bytes + ETHERNET_BYTES
 
     @property
+    def elided_sizes(self) -> tuple[int, int]:
+        """(length of the longest frame without its payload, with it). No other frame is as short as the first."""
+        return self.frame_bytes - self.topology.path_mtu_bytes, self.frame_bytes
+
+    @property
     def ports(self) -> dict[Port, PortPlan]:
         return {plan.port: plan for node in self.nodes for plan in node.ports}
 

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * The RDMA engine of a NIC: reliable connections that write messages into the memory of another server's GPU.
+ *
+ * `nic` runs on clsact ingress of every NIC and answers what arrives with what is to be sent. Its clock is one frame a
+ * server, which circulates through the slow queue of the loopback and `tick` on its ingress: it starts the first requests
+ * and, like a NIC's retransmission timer, repairs what has made no progress. BPF's own timers can't send packets, and the
+ * lab kernel's interpreter has none.
+ */
+#include "nic_receive.h"
+#include <linux/in.h>
+#include <linux/pkt_cls.h>
+
+#define TICK_OFFSET ETH_HLEN
+#define TICK_TYPE 0x88b5 /* IEEE 802, local experimental EtherType 1 */
+#define TICK_QPS 4096
+#define LOOPBACK 1
+
+static __always_inline void on_cnp(struct nic_qp *qp, const struct nic_settings *set)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	qp->cnps_received++;
+	if (!set->dcqcn)
+		return;
+	pass_time(qp, set, now);
+	cut_rate(qp, set, now);
+}
+
+static __always_inline int engine(struct __sk_buff *skb, const union arrival *packet)
+{
+	__u32 qpn = bpf_ntohl(packet->target_qp) & PSN_MASK;
+	struct nic_settings *set = LOOKUP(nic_settings, zero);
+	struct nic_progress *progress = LOOKUP(nic_progress, zero);
+	struct nic_qp *qp = LOOKUP(nic_qps, qpn);
+	bool released = false;
+
+	if (!set || !progress)
+		return TC_ACT_OK;
+	if (!qp || qp->ifindex != skb->ifindex) {
+		__sync_fetch_and_add(&progress->strangers, 1);
+		return TC_ACT_SHOT;
+	}
+	if (packet->opcode == OPCODE_WRITE_IMM) {
+		released = on_data(skb, packet, qpn, qp, set);
+	} else if (packet->opcode == OPCODE_CNP) {
+		on_cnp(qp, set);
+	} else if (packet->opcode == OPCODE_ACK) {
+		on_ack(skb, packet, qpn, qp);
+		if (set->dcqcn)
+			pass_time(qp, set, bpf_ktime_get_ns());
+		transmit(skb, qp->server, qpn);
+		return TC_ACT_SHOT;
+	}
+	if (released)
+		transmit(skb, qp->server, 0);
+	return TC_ACT_SHOT;
+}
+
+/* Whether it has made no progress for too long or has not begun: it gets a turn. */
+__noinline int look_after(__u32 qpn)
+{
+	struct nic_settings *set = LOOKUP(nic_settings, zero);
+	struct nic_qp *qp = LOOKUP(nic_qps, qpn);
+	__u64 now;
+
+	if (!set || !qp || (qp->send_next == qp->send_end && qp->psn_next == qp->psn_una))
+		return 0;
+	if (qp->psn_next != qp->psn_una) {
+		now = bpf_ktime_get_ns();
+		if (now - qp->progress_ns < set->rto_ns)
+			return 0;
+		on_timeout(qp, set, now);
+	}
+	return make_ready(qpn);
+}
+
+/* A tick has come round: look after every queue pair of the server, and send it round again. */
+static __always_inline int on_tick(struct __sk_buff *skb)
+{
+	struct nic_progress *progress = LOOKUP(nic_progress, zero);
+	struct nic_server *server;
+	union frame frame = {};
+	__u32 at;
+
+	if (!progress || progress->stopped || bpf_skb_load_bytes(skb, TICK_OFFSET, &at, sizeof(at)))
+		return TC_ACT_SHOT;
+	server = LOOKUP(nic_servers, at);
+	if (!server)
+		return TC_ACT_SHOT;
+	if (!progress->first_ns)
+		progress->first_ns = bpf_ktime_get_ns();
+	progress->ticks++;
+	for (__u32 i = 0; i < TICK_QPS && i < server->qps; i++)
+		look_after(server->qpn_first + i);
+	transmit(skb, at, 0);
+
+	frame.words[1] = (__u64)bpf_htons(TICK_TYPE) << 48;
+	frame.words[2] = at;
+	if (write_frame(skb, &frame, ACK_BYTES, ACK_BYTES))
+		return TC_ACT_SHOT;
+	return bpf_redirect(LOOPBACK, 0);
+}
+
+SEC("tc")
+int nic(struct __sk_buff *skb)
+{
+	union arrival packet;
+
+	if (skb->protocol == bpf_htons(TICK_TYPE))
+		return on_tick(skb);
+	if (skb->protocol != bpf_htons(ETH_P_IP) || bpf_skb_load_bytes(skb, ETH_HLEN, &packet, ARRIVAL_BYTES))
+		return TC_ACT_OK;
+	if (packet.protocol != IPPROTO_UDP || packet.target_port != bpf_htons(ROCE_UDP_PORT))
+		return TC_ACT_OK;
+	return engine(skb, &packet);
+}
+
+/* On loopback: hand the tick to the NIC of its first queue pair, so that one CPU touches all of them. */
+SEC("tc")
+int tick(struct __sk_buff *skb)
+{
+	struct nic_server *server;
+	struct nic_qp *qp;
+	__u32 at;
+
+	if (skb->protocol != bpf_htons(TICK_TYPE))
+		return TC_ACT_OK;
+	if (bpf_skb_load_bytes(skb, TICK_OFFSET, &at, sizeof(at)))
+		return TC_ACT_SHOT;
+	server = LOOKUP(nic_servers, at);
+	qp = server ? LOOKUP(nic_qps, server->qpn_first) : 0;
+	return qp ? bpf_redirect(qp->ifindex, BPF_F_INGRESS) : TC_ACT_SHOT;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

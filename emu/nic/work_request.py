@@ -1,0 +1,135 @@
+"""Work requests: messages between NICs, what each waits for, and the tables that the eBPF NIC runs them from.
+
+A message goes out once everything in `after` has arrived at its sender's server and the messages listed before it on the
+same connection have gone out: chains like these run a whole collective without a program in between. The clear-to-send
+of NCCL is such a message too, 64 bytes in the other direction, and the data waits for it (domain facts 5.8).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from emu.errors import UsageError
+from emu.topology.model import Port
+
+CLEAR_TO_SEND_BYTES = 64
+FIRST_QPN = 16  # 0 and 1 are InfiniBand's management queue pairs
+WAITS_OFFSET = 32
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    """`size_bytes` from NIC to NIC, after the messages with these indexes. `channel` tells parallel connections apart."""
+
+    source: Port
+    target: Port
+    size_bytes: int
+    after: Sequence[int] = ()
+    channel: int = 0
+
+
+@dataclass(kw_only=True)
+class End:
+    """One end of a connection: number, NIC, the other end's, and its range of requests (sent by it)."""
+
+    qpn: int
+    nic: Port
+    peer: Port
+    channel: int
+    requests: list[int] = field(default_factory=list)
+    request_first: int = 0
+
+    @property
+    def request_end(self) -> int:
+        return self.request_first + len(self.requests)
+
+
+Key = tuple[Port, Port, int]
+
+
+@dataclass(frozen=True)
+class Work:
+    """Messages arranged for the engine. `ends` by (NIC, peer, channel), numbers contiguous per server; `slot` of each message."""
+
+    messages: Sequence[Message]
+    ends: dict[Key, End]
+    slot: list[int]
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(message.size_bytes for message in self.messages)
+
+    def peer_of(self, end: End) -> End:
+        return self.ends[end.peer, end.nic, end.channel]
+
+
+def with_credit(messages: Iterable[Message]) -> list[Message]:
+    """The same messages, each sent only after the receiver's clear-to-send. Indexes in `after` are the old ones."""
+    result: list[Message] = []
+    moved: list[int] = []
+    for message in messages:
+        moved.append(len(result) + 1)
+        credit = Message(source=message.target, target=message.source, size_bytes=CLEAR_TO_SEND_BYTES, channel=message.channel)
+        after = (len(result), *(moved[before] for before in message.after))
+        result += [credit, Message(source=message.source, target=message.target, size_bytes=message.size_bytes, after=after,
+                                   channel=message.channel)]
+    return result
+
+
+def arrange(messages: Sequence[Message]) -> Work:
+    """UsageError: an empty message, a NIC that sends to itself, a wait for what arrives on another server or never."""
+    check(messages)
+    keys = {(m.source, m.target, m.channel) for m in messages} | {(m.target, m.source, m.channel) for m in messages}
+    ends = {
+        key: End(qpn=qpn, nic=key[0], peer=key[1], channel=key[2])
+        for qpn, key in enumerate(sorted(keys), start=FIRST_QPN)
+    }
+    for index, message in enumerate(messages):
+        ends[message.source, message.target, message.channel].requests.append(index)
+    slot = [0] * len(messages)
+    first = 0
+    for end in ends.values():
+        end.request_first = first
+        for place, index in enumerate(end.requests):
+            slot[index] = first + place
+        first = end.request_end
+    return Work(messages, ends, slot)
+
+
+def check(messages: Sequence[Message]) -> None:
+    for index, message in enumerate(messages):
+        what = f"message {index} from {message.source} to {message.target}"
+        if message.size_bytes < 1:
+            raise UsageError(f"{what} has {message.size_bytes} bytes; want at least 1")
+        if message.source == message.target:
+            raise UsageError(f"{what}: a NIC does not send to itself")
+        for before in message.after:
+            if not 0 <= before < index:
+                raise UsageError(f"{what} waits for message {before}; want one that is listed before it")
+            if messages[before].target.node != message.source.node:
+                raise UsageError(f"{what} waits for message {before}, which arrives on {messages[before].target.node}")
+
+
+def request_table(work: Work, mtu_bytes: int, layout: struct.Struct) -> tuple[bytearray, bytearray]:
+    """(requests, releases) as nic.h has them; `layout` packs one request, fields in its order."""
+    requests = bytearray(layout.size * len(work.messages))
+    released: list[list[int]] = [[] for _ in work.messages]
+    for index, message in enumerate(work.messages):
+        for before in message.after:
+            released[before].append(work.slot[index])
+    releases: list[int] = []
+    for end in work.ends.values():
+        psn = address = 0
+        for number, index in enumerate(end.requests):
+            message, first = work.messages[index], len(releases)
+            packets = -(-message.size_bytes // mtu_bytes)
+            releases += released[index]
+            layout.pack_into(
+                requests, layout.size * work.slot[index], address, 0, end.qpn, message.size_bytes, psn, packets,
+                len(message.after), first, len(released[index]), number,
+            )
+            psn += packets
+            address += packets * mtu_bytes
+    return requests, bytearray(struct.pack(f"={2 * len(releases)}I", *(word for slot in releases for word in (slot, 0))))
