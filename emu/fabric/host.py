@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,21 +43,36 @@ def restore_backlog() -> None:
 
 @dataclass(frozen=True)
 class HostLoad:
-    """CPU seconds of this process (with the packet work the kernel does in its name), when, and input backlog drops."""
+    """CPU seconds of this process (with the packet work the kernel does in its name), when, input backlog drops, and
+    seconds of packet work on each CPU."""
 
     cpu_s: float
     at_s: float
     backlog_drops: int
+    packet_work_s: tuple[float, ...] = ()
 
     def busy_share_since(self, before: HostLoad) -> float:
         """Of one core; near 1 means that this process could not have gone faster."""
         elapsed_s = self.at_s - before.at_s
         return (self.cpu_s - before.cpu_s) / elapsed_s if elapsed_s else 0.0
 
+    def packet_work_since(self, before: HostLoad) -> float:
+        """Share of its time that the CPU with the most packet work spent on it."""
+        elapsed_s = self.at_s - before.at_s
+        spent_s = [now - then for now, then in zip(self.packet_work_s, before.packet_work_s, strict=True)]
+        return max(spent_s, default=0.0) / elapsed_s if elapsed_s else 0.0
+
 
 def load() -> HostLoad:
     """Source: clock_gettime(2) CLOCK_PROCESS_CPUTIME_ID; net/core/net-procfs.c for the drops."""
-    return HostLoad(time.process_time(), time.monotonic(), backlog_drops())
+    return HostLoad(time.process_time(), time.monotonic(), backlog_drops(), packet_work_s())
+
+
+def packet_work_s() -> tuple[float, ...]:
+    """Seconds that each CPU has spent in interrupts, hard and soft, where the kernel forwards; proc_stat(5)."""
+    tick_s = 1 / os.sysconf("SC_CLK_TCK")
+    lines = [line.split() for line in Path("/proc/stat").read_text().splitlines() if re.match(r"cpu\d", line)]
+    return tuple(tick_s * (int(fields[6]) + int(fields[7])) for fields in lines)
 
 
 def backlog_drops() -> int:

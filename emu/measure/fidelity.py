@@ -32,6 +32,13 @@ def cpu_check(before: HostLoad, after: HostLoad) -> Check:
                  note="above it rates may be limited by this machine, not by the fabric; raise dilation")
 
 
+def packet_work_check(before: HostLoad, after: HostLoad) -> Check:
+    """Head-room where the kernel does all the work by itself, in soft interrupts."""
+    busy = after.packet_work_since(before)
+    return Check("packet work of the busiest CPU", round(busy, 3), CPU_LIMIT, ok=busy <= CPU_LIMIT, unit="of its time",
+                 note="above it rates may be limited by this machine, not by the fabric; raise dilation")
+
+
 def rate_check(name: str, asked_bps: float, reached_bps: float) -> Check:
     """|reached/asked − 1| against RATE_TOLERANCE."""
     off = abs(reached_bps / asked_bps - 1)

@@ -1,10 +1,11 @@
-"""The two things a run states: a metric (what was measured) and a fidelity check (whether to believe it).
+"""What a run states: metrics (what was measured), series (what was measured over time), fidelity checks (whether to believe it).
 
 Never a bare number: every value carries its unit, and a note where the formula has an input (the busbw factor, say).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 Value = bool | int | float | str
@@ -30,3 +31,14 @@ class Check:
     ok: bool
     unit: str = ""
     note: str = ""
+
+
+@dataclass(frozen=True)
+class Series:
+    """A curve: `y` against `x`, both finite. Series with the same `panel` (label of the y axis, with its unit) share one."""
+
+    panel: str
+    name: str
+    x_label: str
+    x: Sequence[float]
+    y: Sequence[float]

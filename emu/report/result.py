@@ -10,11 +10,11 @@ import json
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from emu.errors import RailbedError, UsageError, unknown
-from emu.measure.metric import Check, Metric
+from emu.measure.metric import Check, Metric, Series
 
 SCHEMA = 1
 FILE_NAME = "result.json"
@@ -36,6 +36,7 @@ class Result:
     metrics: dict[str, Metric] = field(default_factory=dict)
     rows: list[dict[str, object]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    series: list[Series] = field(default_factory=list)  # in the file only if there are any
     timing: dict[str, float] = field(default_factory=dict)  # build_s, run_s, destroy_s: wall clock
 
     @property
@@ -66,6 +67,7 @@ class Result:
             "metrics": {name: metric_to_json(metric) for name, metric in sorted(self.metrics.items())},
             "rows": self.rows,
             "warnings": self.warnings,
+            **({"series": [asdict(series) for series in self.series]} if self.series else {}),
             "timing": _sorted(self.timing),
         }
         return to_text(document)
@@ -93,6 +95,7 @@ class Result:
                     )
                 },
                 checks=[Check(**check) for check in document["fidelity"]["checks"]],
+                series=[Series(**series) for series in document.get("series", ())],
                 metrics={name: Metric(name, **metric) for name, metric in document["metrics"].items()},
             )
         except KeyError as error:

@@ -3,7 +3,7 @@
 A scenario file needs only what is named here.
 """
 
-from emu.measure.metric import Check, Metric
+from emu.measure.metric import Check, Metric, Series
 from emu.report.result import Result
 from emu.report.table import Column
 from emu.scenario import parameters
@@ -11,5 +11,8 @@ from emu.scenario.command import main
 from emu.scenario.ecn_profile import ecn_profile
 from emu.scenario.outcome import Outcome
 from emu.scenario.parameter import Parameter
+from emu.scenario.transport import transport
 
-__all__ = ["Check", "Column", "Metric", "Outcome", "Parameter", "Result", "ecn_profile", "main", "parameters"]
+__all__ = [
+    "Check", "Column", "Metric", "Outcome", "Parameter", "Result", "Series", "ecn_profile", "main", "parameters", "transport",
+]

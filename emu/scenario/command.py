@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from emu.report import exits, table
+from emu.report import exits, plot, table
 from emu.report.progress import Progress
 from emu.report.result import exit_code, make_folder
 from emu.scenario import clock as clocks
-from emu.scenario import live, loader
+from emu.scenario import capture, live, loader
 from emu.scenario.choice import Choice
 from emu.scenario.runner import Finished, Runner
 
@@ -42,10 +42,14 @@ def run(scenario: str, clock: str, seed: int, settings: Sequence[str], out: Path
     choice = loaded.parameters.choose(settings, seed=seed)
     # Pure, so a cluster that cannot be is refused before anything boots or is built
     topologies = [loaded.topology(p) for p in choice.combinations()]
+    for p, topology in zip(choice.combinations(), topologies, strict=True):
+        capture.check(p, topology, out)
     if clocks.must_reexecute(clock):
         mem_bytes = max(map(clocks.guest_memory_bytes, topologies))
         arguments = _arguments(loaded, clock, seed, settings, out)
-        return clocks.reexecute(arguments, seed, mem_bytes, _folders(loaded, choice, out))
+        code = clocks.reexecute(arguments, seed, mem_bytes, _folders(loaded, choice, out))
+        plot.write(out)
+        return code
     clocks.need_root()
     build = functools.partial(live.build, clock=clock)
     with Progress(plain=clocks.inside_guest()) as progress:
@@ -53,6 +57,8 @@ def run(scenario: str, clock: str, seed: int, settings: Sequence[str], out: Path
         finished = runner.run()
     table.print_result(finished.result, loaded.columns, table.make_console())
     _say_how_it_ended(finished)
+    if not clocks.inside_guest():  # which would take seconds to load what draws
+        plot.write(out)
     return finished.exit_code
 
 

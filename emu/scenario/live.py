@@ -29,7 +29,11 @@ def build(scenario: Scenario, p: Values, phase: Phase, *, clock: str) -> Abstrac
 
     plan = make_plan(scenario.topology(p), p.seed)
     phase.expect(len(plan.topology.links) + len(plan.ports))
-    return Fabric(plan, choose_scale(plan, scenario, p, clock), advance=phase.advance)
+    asked = p.as_dict()
+    return Fabric(
+        plan, choose_scale(plan, scenario, p, clock), advance=phase.advance,
+        elided="payload" in asked and p.payload == "elided", paced="cc" in asked and p.cc == "dcqcn",
+    )
 
 
 @functools.cache

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from emu.measure.metric import Check, Metric
+from emu.measure.metric import Check, Metric, Series
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """`rows` are lines of the scenario's table, keyed as its COLUMNS; a warning is a reason to doubt the figures."""
+    """`rows` are lines of the scenario's table, keyed as its COLUMNS; a warning is a reason to doubt the figures;
+    `series` are drawn into plot.svg."""
 
     metrics: Sequence[Metric] = ()
     rows: Sequence[Mapping[str, object]] = ()
     checks: Sequence[Check] = ()
     warnings: Sequence[str] = ()
+    series: Sequence[Series] = ()

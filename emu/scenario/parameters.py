@@ -51,16 +51,21 @@ COMMON = {
     "ecn_profile": Parameter(str, "", "SONiC CONFIG_DB FILE[:NAME] with a WRED_PROFILE, in place of kmin, kmax, pmax"),
     "transport": Parameter(str, "gbn", "loss repair: go-back-N or selective repeat", choices=("gbn", "sr")),
     "cc": Parameter(str, "dcqcn", "congestion control of the NICs", choices=("dcqcn", "none")),
+    "window_packets": Parameter(int, 256, "packets in flight per queue pair", "packets", minimum=1, maximum=1024),
+    "rto_us": Parameter(int, 2000, "time without progress after which a NIC sends again", "us", minimum=10),
     "payload": Parameter(str, "elided", "carry the payload, or only account for it", choices=("elided", "full")),
     "dilation": Parameter(int, 0, "how much slower than the fabric the kernel runs it; 0 chooses", minimum=0),
     "buffer_bytes": Parameter(int, mib(16), "room of a port's queue; what does not fit is dropped", "bytes", minimum=1),
+    "capture": Parameter(str, "", "ports to record as pcapng in --out, joined by +: srv0:rail0+leaf0:down1"),
 }
+
+EVERY = ("capture",)  # honoured by the runner, so every scenario has them
 
 
 def select(*names: str, **own: Parameter | ValueOrList) -> ParameterSet:
     """The parameters that a scenario honours: common ones by name, then its own (see the top of this file)."""
     chosen = {}
-    for name in (*names, *own):
+    for name in (*names, *own, *EVERY):
         declared = own.get(name)
         if isinstance(declared, Parameter):
             chosen[name] = declared

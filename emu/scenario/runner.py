@@ -21,6 +21,7 @@ from emu.measure.metric import Check
 from emu.report.exits import EXIT_INTERRUPTED
 from emu.report.progress import Phase, Progress
 from emu.report.result import Result, exit_code
+from emu.scenario import capture
 from emu.scenario.choice import Choice, Values
 from emu.scenario.loader import Scenario
 from emu.scenario.outcome import Outcome
@@ -93,6 +94,7 @@ class Runner:
                 if self._done == 0:
                     self.result.dilation = fabric.scale.dilation
                 with self._timed("run_s"), self.progress.phase(f"running {self.scenario.name}{suffix}"):
+                    live.enter_context(capture.recording(fabric, p, self.out, label, self.result.warnings))
                     outcome = self.scenario.run(fabric, p)
                 self._collect(outcome, fabric.scale.dilation, p, label)
                 with self._timed("destroy_s"), self.progress.phase(f"removing the fabric{suffix}"):
@@ -113,6 +115,7 @@ class Runner:
         result.rows += [varied | dict(row) for row in outcome.rows]
         result.checks += [replace(check, name=check.name + where) for check in outcome.checks]
         result.warnings += [warning + where for warning in outcome.warnings]
+        result.series += [replace(series, name=series.name + where) for series in outcome.series]
 
     def _save(self, total: int) -> None:
         self._write(self._so_far(total))

@@ -37,6 +37,7 @@ def test_defaults_are_the_common_ones_unless_the_scenario_has_its_own():
         "lb": ("ecmp", "spray"),
         "senders": 8,
         "load": 0.5,
+        "capture": "",
     }
 
 

@@ -9,7 +9,7 @@ import os
 import pytest
 
 from emu.errors import RailbedError, UsageError
-from emu.measure.metric import Check, Metric
+from emu.measure.metric import Check, Metric, Series
 from emu.report import result as results
 from emu.report.result import Result
 
@@ -130,3 +130,9 @@ def test_exit_code_tells_the_kind_of_failure(ok, expectation_failed, code):
 def test_asking_for_a_metric_that_was_not_measured_names_the_nearest():
     with pytest.raises(UsageError, match="did you mean 'ecn_marked_packets'"):
         _ = example()["ecn_marked_packet"]
+
+
+def test_series_are_in_the_file_only_if_there_are_any_and_come_back():
+    series = [Series("queue (kB)", "leaf0:down0", "fabric time (µs)", [0.0, 20.0], [1.5, 3.0])]
+    assert "series" not in json.loads(example().to_json())
+    assert Result.from_json(example(series=series).to_json()).series == series

@@ -1,0 +1,40 @@
+"""Promises about plot.svg: every series is a curve with its name, and the same result makes the same picture."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from emu.measure.metric import Series
+from emu.report import plot
+from emu.report.result import Result
+
+
+def result(*series: Series) -> Result:
+    return Result(scenario="dcqcn_fairness", seed=1, parameters={}, clock="virtual", kernel="6.1", dilation=100,
+                  series=list(series))
+
+
+def curve(panel: str, name: str, *y: float) -> Series:
+    return Series(panel, name, "fabric time (µs)", [float(x) for x in range(len(y))], list(y))
+
+
+def test_each_panel_and_each_curve_is_named_and_the_picture_is_the_same_twice():
+    drawn = [plot.draw(result(curve("queue (kB)", "leaf0:down0", 1, 5, 2), curve("goodput (Gb/s)", "srv1:rail0", 400, 200, 200)))
+             for _ in range(2)]
+    words = set(re.findall(r">([^<>]+)</text>", drawn[0]))
+    assert {"queue (kB)", "goodput (Gb/s)", "leaf0:down0", "srv1:rail0", "fabric time (µs)"} <= words, words
+    assert drawn[0] == drawn[1]
+
+
+def test_a_curve_that_differs_makes_another_picture():
+    assert plot.draw(result(curve("queue (kB)", "a", 1, 2))) != plot.draw(result(curve("queue (kB)", "a", 1, 3)))
+
+
+def test_nothing_is_written_without_a_folder_a_result_or_a_series(tmp_path: Path):
+    assert plot.write(None) is None
+    assert plot.write(tmp_path) is None
+    result().write(tmp_path)
+    assert plot.write(tmp_path) is None
+    result(curve("queue (kB)", "a", 1, 2)).write(tmp_path)
+    assert plot.write(tmp_path) == tmp_path / "plot.svg"
