@@ -35,7 +35,7 @@ COMMON = {
         str,
         "ecmp",
         "how a leaf chooses the uplink",
-        choices=("ecmp", "eecmp", "path", "spray", "random", "rr", "flowlet", "ddc"),
+        choices=("ecmp", "eecmp", "path", "spray", "spray_random", "spray_rr", "flowlet", "ddc"),
     ),
     "algo": Parameter(
         str,
