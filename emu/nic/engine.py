@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from emu.errors import FabricError
-from emu.fabric import pacer
+from emu.fabric import host, pacer
 from emu.fabric.bpf_filter import INGRESS, add_clsact, attach, remove_clsact
 from emu.fabric.fabric import Fabric
 from emu.fabric.link import LO_IFINDEX
@@ -81,7 +81,8 @@ class Engine:
         return self.wait(limit_s, every_ns=every_ns, sample=sample)
 
     def start(self) -> None:
-        """Put a tick on its way on every server."""
+        """Put a tick on its way on every server. Marks depend on nothing that drew random numbers before."""
+        host.fresh_randomness()
         for number, server in enumerate(self._servers):
             frame = bytes(12) + struct.pack("!H", TICK_TYPE) + struct.pack("=I", number)
             with inside(self.fabric.netlink(server).netns), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as raw:
