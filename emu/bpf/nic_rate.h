@@ -7,7 +7,7 @@
 #ifndef RAILBED_NIC_RATE_H
 #define RAILBED_NIC_RATE_H
 
-#include "nic_frame.h"
+#include "nic_icrc.h"
 
 #define ALPHA_ONE (1u << 16)
 #define PERIODS_AT_ONCE 8

@@ -144,7 +144,7 @@ static __always_inline bool placed_right(struct __sk_buff *skb, const union arri
 	       bpf_ntohl(rest[1]) == request->bytes && skb->len == frame_bytes(set, *payload);
 }
 
-static __noinline int send_ack(struct __sk_buff *skb, struct nic_qp *qp, __u32 psn, __u32 syndrome)
+static __noinline int send_ack(struct __sk_buff *skb, struct nic_qp *qp, __u32 psn, __u32 syndrome, const struct nic_settings *set)
 {
 	union frame frame;
 
@@ -155,13 +155,13 @@ static __noinline int send_ack(struct __sk_buff *skb, struct nic_qp *qp, __u32 p
 	frame.ack.aeth = bpf_htonl(syndrome | (qp->receive_next - qp->receive_first & PSN_MASK)); /* MSN: messages complete */
 	frame.ack.base = 0;
 	qp->acks_sent++;
-	if (!write_frame(skb, &frame, ACK_BYTES, ACK_BYTES))
+	if (!write_roce(skb, &frame, ACK_BYTES, ACK_BYTES, set, 0))
 		bpf_clone_redirect(skb, qp->ifindex, 0);
 	return 0;
 }
 
 /* An ACK, and what has arrived round PSN `about`, in two words of the bitmap. */
-static __noinline int send_sack(struct __sk_buff *skb, __u32 qpn, __u32 about)
+static __noinline int send_sack(struct __sk_buff *skb, __u32 qpn, __u32 about, const struct nic_settings *set)
 {
 	struct nic_qp *qp = LOOKUP(nic_qps, qpn);
 	struct nic_window *window = LOOKUP(nic_windows, qpn);
@@ -182,7 +182,7 @@ static __noinline int send_sack(struct __sk_buff *skb, __u32 qpn, __u32 about)
 	frame.ack.arrived[1] = bpf_cpu_to_be64(window->seen[(base / 64 + 1) % WINDOW_WORDS]);
 	frame.ack.icrc = 0;
 	qp->acks_sent++;
-	if (!write_frame(skb, &frame, SACK_BYTES, SACK_BYTES))
+	if (!write_roce(skb, &frame, SACK_BYTES, SACK_BYTES, set, 0))
 		bpf_clone_redirect(skb, qp->ifindex, 0);
 	return 0;
 }
@@ -206,24 +206,24 @@ static __noinline int send_cnp(struct __sk_buff *skb, __u32 qpn)
 	frame.target_qp |= bpf_htonl(BTH_BECN);
 	frame.psn = 0;
 	frame.words[7] = frame.words[8] = frame.words[9] = 0;
-	if (!write_frame(skb, &frame, CNP_BYTES, CNP_BYTES))
+	if (!write_roce(skb, &frame, CNP_BYTES, CNP_BYTES, set, 0))
 		bpf_clone_redirect(skb, qp->ifindex, 0);
 	return 0;
 }
 
 static __always_inline void answer(struct __sk_buff *skb, struct nic_qp *qp, __u32 qpn, __u32 psn, enum verdict verdict, bool asked,
-				   bool selective)
+				   const struct nic_settings *set)
 {
-	if (verdict == REFUSE && !selective) {
+	if (verdict == REFUSE && !set->selective) {
 		if (!qp->nak_sent) {
 			qp->nak_sent = 1;
 			qp->naks_sent++;
-			send_ack(skb, qp, qp->psn_expected, NAK_SYNDROME);
+			send_ack(skb, qp, qp->psn_expected, NAK_SYNDROME, set);
 		}
 	} else if (asked && qp->early) {
-		send_sack(skb, qpn, psn);
+		send_sack(skb, qpn, psn, set);
 	} else if (asked) {
-		send_ack(skb, qp, qp->psn_expected - 1, ACK_SYNDROME);
+		send_ack(skb, qp, qp->psn_expected - 1, ACK_SYNDROME, set);
 	}
 }
 
@@ -256,7 +256,7 @@ static __always_inline bool on_data(struct __sk_buff *skb, const union arrival *
 		qp->placed_packets++;
 		qp->placed_bytes += payload;
 	}
-	answer(skb, qp, qpn, psn, verdict, wire & ACK_REQUEST, set->selective);
+	answer(skb, qp, qpn, psn, verdict, wire & ACK_REQUEST, set);
 	if (verdict != ACKNOWLEDGE || distance(qp->psn_expected, qp->receive_psn_end) < 0)
 		return false;
 	complete(qpn);

@@ -10,7 +10,6 @@
 #define RAILBED_NIC_SEND_H
 
 #include "nic_rate.h"
-#include "nic_ready.h"
 
 #define PACKETS_AT_ONCE 32 /* for one arrival; an ACK comes every few packets, so this catches up with any window */
 
@@ -57,7 +56,7 @@ static __always_inline void send_data(struct __sk_buff *skb, struct nic_qp *qp, 
 	union frame frame;
 	__u32 index = psn - request->psn_first;
 	__u32 payload = payload_of(request, index, set->mtu_bytes);
-	__u32 bytes = frame_bytes(set, payload);
+	__u32 bytes = frame_bytes(set, payload), elided = bytes == WRITE_BYTES ? payload : 0;
 
 	fill_head(&frame, qp, bytes);
 	frame.opcode = OPCODE_WRITE_IMM;
@@ -69,7 +68,7 @@ static __always_inline void send_data(struct __sk_buff *skb, struct nic_qp *qp, 
 	frame.write.immediate = bpf_htonl(request->number);
 	frame.write.icrc = 0;
 	qp->sent_packets++;
-	if (!write_frame(skb, &frame, bytes, WRITE_BYTES))
+	if (!write_roce(skb, &frame, bytes, WRITE_BYTES, set, elided))
 		put_on_wire(skb, qp, set, payload);
 }
 

@@ -25,6 +25,7 @@ from emu.fabric.link import LO_IFINDEX
 from emu.fabric.netlink import Batch
 from emu.fabric.netns import inside
 from emu.fabric.wait import wait_until_empty
+from emu.nic import crc_steps
 from emu.nic.head import head_sum, head_words
 from emu.nic.timer import Timer
 from emu.nic.transport import Transport
@@ -153,6 +154,8 @@ class Engine:
         for server, number in self._servers.items():
             own = [end.qpn for end in self.work.ends.values() if end.nic.node == server]
             self._loaded.map("nic_servers").update(number, qpn_first=min(own), qps=len(own))
+        if self.transport.icrc:
+            self._loaded.map("nic_crc_steps").write_from(0, crc_steps.table())
         self._loaded.map("nic_progress").update(0, remaining=len(self.work.messages))
         self._loaded.map("nic_settings").update(0, **self._settings(scale, mtu_bytes))
 
@@ -177,6 +180,7 @@ class Engine:
             "elided": int(self.fabric.elided),
             "dcqcn": int(transport.cc == "dcqcn"),
             "paced": int(transport.cc == "dcqcn" and self.fabric.paced),
+            "icrc": int(transport.icrc),
         }
 
     def _pack(self, layout, end: End) -> bytes:
