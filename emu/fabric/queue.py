@@ -43,7 +43,7 @@ TCA_KIND, TCA_OPTIONS, TCA_XSTATS, TCA_STATS2, TCA_STAB = 1, 2, 4, 7, 8  # linux
 TCA_STATS_BASIC, TCA_STATS_QUEUE = 1, 3  # linux/gen_stats.h
 TCA_TBF_PARMS, TCA_TBF_RATE64, TCA_RED_PARMS, TCA_RED_MAX_P = 1, 4, 1, 3  # linux/pkt_sched.h
 TCA_NETEM_LATENCY64 = 10
-TCA_FQ_PLIMIT, TCA_FQ_FLOW_PLIMIT = 1, 2
+TCA_FQ_PLIMIT, TCA_FQ_FLOW_PLIMIT, TCA_FQ_TIMER_SLACK = 1, 2, 13
 NIC_BUFFER_BYTES = 64 << 20  # the sending application waits for room long before
 NETEM_LIMIT_PACKETS = FQ_LIMIT_PACKETS = 1 << 20
 U32_MAX = (1 << 32) - 1
@@ -226,7 +226,7 @@ def _knobs(queue: QueueSetting) -> Iterable[tuple[int, dict[str, int]]]:
     if queue.delay_ns:
         yield NETEM_HANDLE, {"delay_ns": queue.delay_ns, "limit": NETEM_LIMIT_PACKETS, "size_entries": size_entries}
     if queue.paced:
-        yield FQ_HANDLE, {"limit": FQ_LIMIT_PACKETS, "flow_limit": FQ_LIMIT_PACKETS}
+        yield FQ_HANDLE, {"limit": FQ_LIMIT_PACKETS, "flow_limit": FQ_LIMIT_PACKETS, "slack_ns": sched_fq.TIMER_SLACK_NS}
 
 
 def buffer_ticks(queue: QueueSetting) -> int:
@@ -257,7 +257,8 @@ def _kept(kind: str, options: bytes) -> dict[str, int]:
         return {}
     found = attributes(options)
     if kind == "fq":
-        return {"limit": u32(found[TCA_FQ_PLIMIT]), "flow_limit": u32(found[TCA_FQ_FLOW_PLIMIT])}
+        numbers = {"limit": TCA_FQ_PLIMIT, "flow_limit": TCA_FQ_FLOW_PLIMIT, "slack_ns": TCA_FQ_TIMER_SLACK}
+        return {name: u32(found[number]) for name, number in numbers.items()}
     if kind == "red":
         return _red_parms(found[TCA_RED_PARMS]) | {"max_p": u32(found[TCA_RED_MAX_P])}
     kept = _tbf_parms(found[TCA_TBF_PARMS])
