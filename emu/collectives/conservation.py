@@ -34,7 +34,7 @@ def form_problems(schedule: Schedule) -> Iterator[str]:
     everyone = schedule.ranks + len(schedule.switches)
     for index, transfer in enumerate(schedule.transfers):
         what = _named(index, transfer)
-        if transfer.source == transfer.target or not {transfer.source, transfer.target} <= set(range(everyone)):
+        if transfer.source == transfer.target or not 0 <= min(transfer[:2]) <= max(transfer[:2]) < everyone:
             yield f"{what}: want two different ranks below {everyone}"
             continue
         size_bytes = sum(schedule.pieces[piece].size_bytes for piece in transfer.pieces)
@@ -52,23 +52,22 @@ def form_problems(schedule: Schedule) -> Iterator[str]:
 def race_problems(schedule: Schedule) -> Iterator[str]:
     """Uses of a place (rank, piece) come in runs of reads, runs of additions, and single copies: each run after the last."""
     ancestors: list[int] = []
-    runs: dict[tuple[int, int], tuple[str, list[int], list[int]]] = {}  # place -> kind, this run, the run before
+    runs: dict[tuple[int, int], tuple[str, int, int]] = {}  # place -> kind, this run, the run before; as bits, like ancestors
     for index, transfer in enumerate(schedule.transfers):
         known = 0
         for before in transfer.after:
             known |= ancestors[before] | 1 << before
         ancestors.append(known)
         for place, kind in _uses(schedule, transfer):
-            last_kind, run, earlier = runs.get(place, ("", [], []))
+            last_kind, run, earlier = runs.get(place, ("", 0, 0))
             if kind != last_kind or kind == "copy":
-                run, earlier = [], run
-            missing = [before for before in earlier if not known >> before & 1]
-            if missing:
-                what, other = _named(index, transfer), _named(missing[0], schedule.transfers[missing[0]])
+                run, earlier = 0, run
+            if missing := earlier & ~known:
+                first = (missing & -missing).bit_length() - 1
+                what, other = _named(index, transfer), _named(first, schedule.transfers[first])
                 piece = max(place[1], ~place[1])
                 yield f"{what} races with {other} for piece {piece} at rank {place[0]}: want it to wait"
-            run.append(index)
-            runs[place] = (kind, run, earlier)
+            runs[place] = (kind, run | 1 << index, earlier)
 
 
 def outcome_problems(schedule: Schedule) -> Iterator[str]:
