@@ -9,9 +9,9 @@ from emu.collectives.schedule import Schedule, Transfer
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """Bytes by kind of link; messages and connections (source, target, channel) of the scale-out network.
+    """Bytes of the listed transfers by kind of link; messages and connections (source, target, channel) of the scale-out network.
 
-    scale_up_bytes has those too that only reach another GPU's NIC over it.
+    scale_up_bytes has those too that only go over it to another GPU's NIC.
     """
 
     scale_up_bytes: int

@@ -92,6 +92,22 @@ def test_a_ring_goes_through_a_server_before_it_leaves_on_the_channels_rail():
     assert {(t.source, t.target, t.rails) for t in out} == {(0, 5, (1, 1)), (4, 9, (1, 1)), (8, 1, (1, 1))}
 
 
+@pytest.mark.parametrize("name, steps_per_loop", [("ring", 14), ("reduce_scatter", 7), ("all_gather", 7)])
+def test_a_ring_begins_a_loop_when_its_last_receive_of_the_loop_before_is_in(name, steps_per_loop):
+    collective = schedule(name, Placement(8), 8 * 3 * 100, chunk_bytes=100)
+    assert collective.steps == 3 * steps_per_loop, f"{collective.steps} steps in 3 loops of {steps_per_loop}"
+    begins = [t for index, t in enumerate(collective.transfers) if index in (steps_per_loop * 8, 2 * steps_per_loop * 8)]
+    assert all(len(t.after) == 1 and collective.transfers[t.after[0]].target == t.source for t in begins), begins
+
+
+def test_the_channels_parity_chooses_the_tree_that_joins_the_heads():
+    place = Placement(16, 2)
+    joined = [t for t in schedule("nvls_tree", place, 1 << 20, channels=2).transfers if t.rails and t.reduce]
+    for channel in (0, 1):
+        ups = {(place.server(t.source), place.server(t.target)) for t in joined if t.channel == channel}
+        assert ups == {(node, up) for node, (up, _) in double_tree_parents(8, channel).items()}, f"channel {channel}: {ups}"
+
+
 @pytest.mark.parametrize(
     "size_bytes, channels, hops, want",
     [(4 << 30, 16, 13, 524288), (16 << 20, 16, 13, 65536), (1 << 20, 16, 13, 32768), (64 << 20, 16, 13, 65536)],
