@@ -15,7 +15,7 @@ from emu.measure.metric import Metric
 
 @dataclass(frozen=True)
 class Spread:
-    """Bytes on each uplink, of one leaf or of all. Ratios are 0 to 1; max over mean is 1 (even) to the number of uplinks.
+    """Bytes on each uplink, of one leaf or all. Ratios are 0 to 1; max over mean is 1 (even) to the number of uplinks.
 
     UsageError without an uplink or without a byte: there is nothing to be even or uneven.
     """
