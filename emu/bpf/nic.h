@@ -9,7 +9,7 @@
 
 #include <linux/types.h>
 
-#define QPS_MAX 65536		 /* ends of connections; 8,192 NICs with four connections each */
+#define QPS_MAX 131072		 /* ends of connections; 8,192 NICs with eight connections each */
 #define SERVERS_MAX 16384
 #define REQUESTS_MAX (1 << 20)
 #define RELEASES_MAX (1 << 20)
@@ -103,6 +103,8 @@ struct nic_qp {
 	__u32 naks_sent;
 	__u32 timeouts;
 	__u32 sacks_received;
+	__u32 reordered_packets; /* new data that arrived after a later one (RFC 4737, Type-P-Reordered) */
+	__u32 psn_high;		 /* after the latest that has arrived */
 };
 
 /* The queue pairs of a server, which have consecutive numbers, and those of them that wait for their turn. */

@@ -253,6 +253,10 @@ static __always_inline bool on_data(struct __sk_buff *skb, const union arrival *
 	else
 		verdict = in_window(qpn, psn);
 	if (verdict == ACKNOWLEDGE) {
+		if (distance(psn, qp->psn_high) >= 0)
+			qp->psn_high = psn + 1;
+		else
+			qp->reordered_packets++;
 		qp->placed_packets++;
 		qp->placed_bytes += payload;
 	}

@@ -85,12 +85,12 @@ class Transferred:
             "cnp_packets": self.total("cnps_sent"),
             "dropped_packets": sum(port.dropped_packets for port in self.delta.values()),
             "retransmitted_packets": self.total("resent_packets"),
-            "early_packets": self.total("early_packets"),
+            "reordered_ratio": self.total("reordered_packets") / max(1, self.total("placed_packets")),
             "packet_hops": sum(port.sent_packets for port in self.delta.values()),
         }
 
     def metrics(self) -> list[Metric]:
-        units = {"completion_us": "us", "delivered_bytes": "bytes", "packet_hops": "packet-hops"}
+        units = {"completion_us": "us", "delivered_bytes": "bytes", "packet_hops": "packet-hops", "reordered_ratio": "share"}
         return [Metric(name, value, units.get(name, "packets")) for name, value in self.row().items()]
 
     def checks(self) -> list[Check]:

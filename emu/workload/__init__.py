@@ -1,0 +1,1 @@
+"""What a training job sends: patterns, parallelism, and files of other tools."""
