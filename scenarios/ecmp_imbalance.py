@@ -24,8 +24,8 @@ BALANCED = ("path", "spray", "ddc")
 
 PARAMETERS = parameters.select(
     "gpus_per_server", "leaf_down", "leaf_up", "rate_gbps", "mtu", "delay_ns", "kmin_bytes", "kmax_bytes", "pmax", "ecn_profile",
-    "buffer_bytes", "dilation", "payload", "icrc", "window_packets", "rto_us", "hash_seed",
-    gpus=64, wiring="single", lb=("ecmp", "path", "spray", "ddc"), qps=4, size_bytes=mib(4), transport="sr", cc="none",
+    "buffer_bytes", "dilation", "payload", "icrc", "rto_us", "hash_seed",
+    gpus=64, wiring="single", lb=("ecmp", "path", "spray", "ddc"), qps=4, size_bytes=mib(16), window_packets=16, transport="sr", cc="none",
     traffic=Parameter(str, ("permutation", "all_to_all"), "who sends to whom", choices=tuple(traffic.PATTERNS)),
     group_gpus=Parameter(int, 16, "NICs that exchange all to all", minimum=2),
     fail=Parameter(str, "", "uplink whose cable dies, as leaf0:up0"),

@@ -14,6 +14,7 @@
 #define REQUESTS_MAX (1 << 20)
 #define RELEASES_MAX (1 << 20)
 #define WINDOW_MAX 1024		 /* packets; a power of two */
+#define PRIORITY_CONTROL 7	 /* skb->priority, TC_PRIO_CONTROL; of data it is 0 */
 #define WINDOW_WORDS (WINDOW_MAX / 64)
 #define MTU_MAX_BYTES 4096
 #define CRC_STEPS 11		 /* zeros up to MTU_MAX_BYTES, which is 4 << 10 */

@@ -12,26 +12,31 @@
 #include "switch_packet.h"
 
 /*
- * The slot, of group `group_at`, with the shortest wait; of those with none, the one that was given the fewest bytes.
+ * The slot, of group `group_at`, with the shortest wait in whole frames; of those alike the one that was given the fewest bytes
+ * for the target's leaf, so that links down from the spines fill evenly too; of those the one with the fewest bytes in all.
  * Global, so that the verifier checks it once, with any result.
  */
-__noinline __u32 least_busy(__u32 leaf_at, __u32 group_at)
+__noinline __u32 least_busy(__u32 leaf_at, __u32 group_at, __u32 pair_at)
 {
+	struct switch_settings *set = LOOKUP(switch_settings, zero);
 	struct switch_leaf *leaf = LOOKUP(switch_leaves, leaf_at);
 	struct switch_group *group = LOOKUP(switch_groups, group_at);
-	__u64 now = bpf_ktime_get_ns(), shortest = ~0ull, fewest = ~0ull;
+	struct switch_pair *pair = LOOKUP(switch_pairs, pair_at);
+	__u64 now = bpf_ktime_get_ns(), shortest = ~0ull, fewest_there = ~0ull, fewest = ~0ull;
 	__u32 best = 0;
 
-	if (!leaf || !group)
+	if (!set || !leaf || !group || !pair)
 		return 0;
 	for (__u32 i = 0; i < UPLINKS_MAX && i < group->count; i++) {
 		__u32 slot = group->slots[i] & (UPLINKS_MAX - 1);
-		__u64 busy = leaf->busy_ns[slot], wait = busy > now ? busy - now : 0;
+		__u64 busy = leaf->busy_ns[slot], wait = busy > now ? (busy - now) / (set->frame_ns ?: 1) : 0;
+		__u64 there = pair->sent_bytes[slot], sent = leaf->sent_bytes[slot];
 
-		if (wait > shortest || (wait == shortest && leaf->sent_bytes[slot] >= fewest))
+		if (wait > shortest || (wait == shortest && (there > fewest_there || (there == fewest_there && sent >= fewest))))
 			continue;
 		shortest = wait;
-		fewest = leaf->sent_bytes[slot];
+		fewest_there = there;
+		fewest = sent;
 		best = slot;
 	}
 	return best;
@@ -119,7 +124,7 @@ int pick_spray(struct __sk_buff *skb)
 
 	if (!goes_up(skb, &packet))
 		return to_kernel(skb);
-	return send_up(skb, &packet, least_busy(packet.at, packet.group_at), true);
+	return send_up(skb, &packet, least_busy(packet.at, packet.group_at, packet.pair_at), true);
 }
 
 SEC("tc")
@@ -170,7 +175,7 @@ int pick_flowlet(struct __sk_buff *skb)
 	before = flowlet->last_ns;
 	flowlet->last_ns = now;
 	if (!flowlet->flowlets || now - before > set->flowlet_gap_ns || !has_member(packet.group, flowlet->slot)) {
-		flowlet->slot = least_busy(packet.at, packet.group_at);
+		flowlet->slot = least_busy(packet.at, packet.group_at, packet.pair_at);
 		flowlet->flowlets++;
 	}
 	return send_up(skb, &packet, flowlet->slot, true);
