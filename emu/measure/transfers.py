@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,7 +24,7 @@ from emu.measure.metric import Check, Metric
 from emu.nic.engine import Engine, Outcome
 from emu.nic.transport import Transport
 from emu.nic.work_request import Message
-from emu.topology.model import Port
+from emu.topology.model import Link, Port
 
 PATIENCE = 50  # times the ideal duration, and RTOS_MAX timeouts in a row, before a run counts as stuck
 RTOS_MAX = 400
@@ -101,14 +101,15 @@ class Transferred:
         units = {"completion_us": "us", "delivered_bytes": "bytes", "packet_hops": "packet-hops", "reordered_ratio": "share"}
         return [Metric(name, value, units.get(name, "packets")) for name, value in self.row().items()]
 
-    def checks(self) -> list[Check]:
+    def checks(self, dead: Collection[Link] = ()) -> list[Check]:
+        """`dead`: cables that were made to fail, which may lose packets."""
         placed, misplaced = self.total("placed_bytes"), self.total("misplaced_packets")
         checks = [
             Check("messages not complete", self.outcome.left, 0, ok=not self.outcome.left, unit="messages"),
             Check("bytes not placed exactly once", abs(self.size_bytes - placed), 0, ok=placed == self.size_bytes, unit="bytes"),
             Check("packets at a wrong address", misplaced, 0, ok=not misplaced, unit="packets"),
             Check("packets for no queue pair", self.strangers, 0, ok=not self.strangers, unit="packets"),
-            *conservation.checks(self.fabric.plan, self.delta),
+            *conservation.checks(self.fabric.plan, self.delta, dead),
             fidelity.knobs_check(self.fabric),
             fidelity.backlog_check(*self.load),
         ]
