@@ -121,7 +121,8 @@ class _Parser:
         kinds = [word for word in line.words[1:] if word in TRIGGER_KINDS]
         numbers = _numbers(line, words, ("id", "count"))
         if len(kinds) != 1 or not numbers.get("id"):
-            raise line.refused(f"a trigger needs an id above 0 and one of {', '.join(TRIGGER_KINDS)}")
+            kinds_there_are = ", ".join(TRIGGER_KINDS)
+            raise line.refused(f"this trigger lacks its id or its kind; want `id` and a number, and one of {kinds_there_are}")
         if numbers["id"] in self.triggers:
             raise line.refused(f"trigger {numbers['id']} for the second time; want every id once")
         self.triggers[numbers["id"]] = _Trigger(line, kinds[0], numbers.get("count"))

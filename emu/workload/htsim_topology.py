@@ -31,6 +31,7 @@ KEYS = (
 MAY_BE_ZERO = ("downlink_latency_ns", "switch_latency_ns")
 DEFAULTS = {"oversubscribed": 1, "bundle": 1, "switch_latency_ns": 0}
 LEAF, SPINE = 0, 1
+MOST_LINKS = 1 << 18  # a slip of the hand, not a cluster: a machine has been measured to hold 16,384
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,8 @@ def _check_leaf(header: _Section, leaf: _Section, spine: _Section) -> None:
     down, up, nodes = leaf.get("radix_down"), leaf.get("radix_up"), header.get("nodes")
     if leaf.get("bundle") != 1:
         raise leaf.refused("bundle", f"Bundle {leaf.get('bundle')} at the leaf: a node has one NIC; want 1")
+    if nodes + nodes // down * up > MOST_LINKS:
+        raise header.refused("nodes", f"Nodes {nodes} need {nodes + nodes // down * up} links; want at most {MOST_LINKS}")
     if nodes % down:
         raise leaf.refused("radix_down", f"Radix_Down {down} does not divide Nodes {nodes}; want leaves that are all full")
     want = leaf.get("oversubscribed") * up * spine.get("downlink_speed_gbps")

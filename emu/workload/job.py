@@ -16,6 +16,7 @@ from emu.errors import UsageError
 from emu.workload.model import Model
 
 Groups = tuple[tuple[int, ...], ...]
+MOST_RANKS, MOST_LAYER_PASSES = 1 << 20, 1 << 20  # beyond is a slip of the hand; an event is 0.4 kB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,7 @@ class Job:
         for field in ("tp", "pp", "dp", "ep", "micro_batches", "micro_batch", "sequence", "gpus_per_server"):
             if getattr(self, field) < 1:
                 raise UsageError(f"{field}={getattr(self, field)}; want at least 1")
+        _check_extent(self)
         _check_stages_and_servers(self)
         _check_experts(self)
         if self.sequence_parallel and self.sequence % self.tp:
@@ -122,6 +124,14 @@ def _consecutive(ranks: range, size: int) -> Groups:
 
 def _apart(ranks: range, distance: int) -> Groups:
     return tuple(tuple(ranks[first::distance]) for first in range(distance))
+
+
+def _check_extent(job: Job) -> None:
+    if job.ranks > MOST_RANKS:
+        raise UsageError(f"tp={job.tp} x pp={job.pp} x dp={job.dp} = {job.ranks} ranks; want at most {MOST_RANKS}")
+    if job.micro_batches * job.model.layers > MOST_LAYER_PASSES:
+        raise UsageError(f"micro_batches={job.micro_batches} with {job.model.layers} layers; "
+                         f"want at most {MOST_LAYER_PASSES // job.model.layers}")
 
 
 def _check_stages_and_servers(job: Job) -> None:

@@ -76,7 +76,7 @@ class _Parser:
         self.found: list[_Found] = []
         self._elements = 0
         self._way: list[tuple[int, _Found | None]] = []
-        self._expat = expat.ParserCreate()
+        self._expat = expat.ParserCreate("UTF-8")  # whatever the file says it is in: NCCL reads bytes
         self._expat.StartElementHandler = self._start
         self._expat.EndElementHandler = lambda tag: self._way.pop()
         self._expat.StartDoctypeDeclHandler = self._doctype
@@ -88,8 +88,6 @@ class _Parser:
             raise UsageError(
                 f"{self.path}:{error.lineno}: no XML ({expat.ErrorString(error.code)}); want {WHAT}"
             ) from None
-        except ValueError as error:  # an encoding that expat has no table for
-            raise self._refused(f"no XML ({error}); want {WHAT}") from None
 
     def numbered(self, kind: str) -> tuple[Device, ...]:
         """The devices of a kind, each at its number."""

@@ -26,6 +26,7 @@ POLICY = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
 SIZES = ("model_parallel_NPU_group", "ep", "pp", "vpp", "ga", "all_gpus")
 OTHERS = ("checkpoints", "checkpoint_initiates", "pp_comm")
 COLUMNS = 12
+MOST_GPUS = 1 << 20  # a slip of the hand, not a cluster
 COLLECTIVES = {
     "ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather", "REDUCESCATTER": "reduce_scatter", "ALLTOALL": "all_to_all",
 }
@@ -162,6 +163,8 @@ def _pairs(line: Line, words: list[str]) -> dict[str, int]:
 
 def _check_sizes(line: Line, sizes: dict[str, int]) -> None:
     tp, ep, pp, _, _, gpus = (sizes[name] for name in SIZES)
+    if gpus > MOST_GPUS:
+        raise line.refused(f"all_gpus {gpus}; want at most {MOST_GPUS}")
     if gpus % (tp * pp):
         raise line.refused(f"all_gpus {gpus} is no multiple of tp {tp} x pp {pp}; want whole data-parallel replicas")
     if gpus // (tp * pp) % ep:

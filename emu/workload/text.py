@@ -51,6 +51,8 @@ def read_bytes(path: str, what: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; want {what}") from None
+    except ValueError as error:  # a NUL in it
+        raise UsageError(f"{path!r} is no path ({error}); want {what}") from None
 
 
 def shown(word: str) -> str:
