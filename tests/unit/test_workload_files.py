@@ -287,6 +287,18 @@ def test_gpus_that_share_nics_take_them_in_nccls_order(tmp_path, gpus, nics, nic
             server.rails()
 
 
+def test_gpus_of_a_second_switch_are_counted_from_its_own(tmp_path):
+    """3 GPUs share 2 NICs under each of two switches: GPU 3 is the first of its three, as GPU 0 is."""
+    switches = ""
+    for switch in (1, 2):
+        devices = "".join(f'<pci busid="0:{switch}{number}:0.0" class="0x030200"/>' for number in (1, 2, 3))
+        devices += "".join(f'<pci busid="0:{switch}{number}:0.0" class="0x020000"/>' for number in (4, 5))
+        switches += f'<pci busid="0:{switch}0:0.0" class="0x060400">{devices}</pci>'
+    path = tmp_path / "two.xml"
+    path.write_text(f"<system><cpu>{switches}</cpu></system>")
+    assert read_nccl_topology(str(path)).nic_of == (0, 1, 0, 2, 3, 2)
+
+
 def test_azures_published_ndv4_server_has_rail_k_at_gpu_k():
     server = read_nccl_topology(real("nccl-topo/azure-ndv4-topo.xml"))
     assert server.rails() == tuple(range(8))

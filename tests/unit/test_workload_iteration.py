@@ -197,6 +197,29 @@ def test_tensor_parallelism_divides_the_compute_of_a_layer_and_recomputation_add
     assert compute_ns(recompute=True) - compute_ns() == pytest.approx(without_head / 3, rel=1e-6)
 
 
+def test_a_layer_with_experts_is_passed_backwards_in_reverse_and_each_stage_starts_from_what_it_is_sent():
+    job = Job(model=replace(SMALL_MOE, layers=2), tp=2, pp=2, dp=2, ep=4, sequence=8)
+    events = iteration(job)
+    last = [(event.name, [events[before].name for before in event.after]) for event in events if event.lane == "stage 1"]
+    forward = ["attention gather", "attention", "attention sum", "dispatch", "experts", "combine"]
+    backward = ["dispatch", "experts", "combine", "attention gather", "attention", "attention sum"]
+    names = [f"F0 layer 1 {name}" for name in forward] + ["F0 head", "B0 head"] + [f"B0 layer 1 {name}" for name in backward]
+    names += ["parameters reduce", "parameters gather"]  # 4 ranks have 2 copies of the rest, each expert once
+    assert last == [(names[0], ["F0 send"]), *[(name, [before]) for before, name in zip(names, names[1:], strict=False)]]
+    first = next(event for event in events if event.name == "B0 layer 0 dense gather")
+    assert [events[before].name for before in first.after] == ["F0 layer 0 dense sum", "B0 send"]
+    sends = [(event.lane, [events[before].name for before in event.after]) for event in events if event.kind == "pp"]
+    assert sends == [("stage 0>1", ["F0 layer 0 dense sum"]), ("stage 1>0", ["B0 layer 1 attention sum"])]
+
+
+def test_a_rank_computes_experts_for_its_own_tokens():
+    def experts_ns(tp):
+        job = Job(model=SMALL_MOE, tp=tp, dp=8 // tp, ep=8, sequence=1024)
+        return {event.duration_ns for event in iteration(job, Gpu(flops_per_s=1e9)) if event.name == "F0 layer 1 experts"}
+
+    assert experts_ns(1) == {8 * duration_ns for duration_ns in experts_ns(8)}
+
+
 @pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"])
 def test_a_rank_sends_nccl_tests_bus_factor(collective):
     assert [float(sent_share(collective, ranks)) for ranks in (2, 3, 64)] == pytest.approx(
@@ -241,6 +264,19 @@ def test_scale_out_events_become_schedules_with_the_same_bytes_on_the_same_links
                     assert placed.gpus[transfer.rails[1]] in {rank % job.gpus_per_server for rank in placed.ranks}
             got = moved["scale_up"], moved["scale_out"]
             assert got == (want.scale_up * small.size_bytes, want.scale_out * small.size_bytes), event.name
+
+
+@pytest.mark.parametrize(("pair", "gpus", "rails"), [((0, 8), (0,), (0, 0)), ((3, 12), (3, 4), (0, 1)), ((1, 6), (1, 6), None)])
+def test_what_a_stage_sends_is_one_transfer_from_the_senders_nic_to_the_receivers(pair, gpus, rails):
+    event = iteration(Job(model=SMALL, pp=2))[0]._replace(collective="send_recv", size_bytes=77, groups=(pair,))
+    (placed,) = schedules(event, 8)
+    (transfer,) = placed.schedule.transfers
+    assert (placed.ranks, placed.gpus, transfer.rails, transfer.size_bytes) == (pair, gpus, rails, 77)
+    assert (transfer.source, transfer.target) == (0, 1)
+
+
+def test_a_link_that_carries_nothing_has_no_load():
+    assert load("all_reduce", (0, 4), 4)[:3] == (0, 2, 0) and load("all_reduce", (0, 1), 4)[1::2] == (0, 0)
 
 
 def test_an_allreduce_may_use_any_algorithm_for_allreduce_and_no_other():
