@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from emu.errors import FabricError
+from emu.errors import FabricError, UsageError
 from emu.fabric import host, pacer
 from emu.fabric.bpf_filter import INGRESS, add_clsact, attach, remove_clsact
 from emu.fabric.fabric import Fabric
@@ -34,6 +34,7 @@ from emu.topology.model import Port
 
 TICK_TYPE, TICK_BYTES = 0x88B5, 62
 TICKS_PER_RTO = 4
+QPS_PER_SERVER = 4096  # TICK_QPS of nic.bpf.c
 OBJECT = "nic"
 
 
@@ -95,7 +96,8 @@ class Engine:
         deadline_s = time.monotonic() + limit_s
         with ExitStack() as closing:
             poll = closing.enter_context(select.epoll())
-            poll.register(self._loaded.event_fd("nic_events"), select.EPOLLIN)
+            # by edge: an earlier run's events are still there, and nobody takes them out
+            poll.register(self._loaded.event_fd("nic_events"), select.EPOLLIN | select.EPOLLET)
             timer = closing.enter_context(Timer(every_ns)) if every_ns else None
             if timer:
                 poll.register(timer, select.EPOLLIN)
@@ -153,6 +155,8 @@ class Engine:
         windows.write_from(first, bytes(windows.layout.value.size * len(self.work.ends)))
         for server, number in self._servers.items():
             own = [end.qpn for end in self.work.ends.values() if end.nic.node == server]
+            if len(own) > QPS_PER_SERVER:
+                raise UsageError(f"{server} has {len(own)} queue pairs; its NICs' timer looks after {QPS_PER_SERVER}: use fewer")
             self._loaded.map("nic_servers").update(number, qpn_first=min(own), qps=len(own))
         if self.transport.icrc:
             self._loaded.map("nic_crc_steps").write_from(0, crc_steps.table())
@@ -161,7 +165,7 @@ class Engine:
 
     def _settings(self, scale, mtu_bytes: int) -> dict[str, int]:
         transport, dcqcn = self.transport, self.transport.dcqcn
-        line_bytes = scale.kernel_bps(self.fabric.plan.fastest_bps) // 8
+        line_bytes = scale.kernel_bps(self._line_bps()) // 8
         return {
             "rto_ns": scale.kernel_ns(transport.rto_ns),
             "cnp_interval_ns": scale.kernel_ns(dcqcn.cnp_interval_ns),
@@ -182,6 +186,13 @@ class Engine:
             "paced": int(transport.cc == "dcqcn" and self.fabric.paced),
             "icrc": int(transport.icrc),
         }
+
+    def _line_bps(self) -> int:
+        """The fastest NIC's rate. Ports to where nothing is marked (scale-up) count only where there is no other."""
+        ports = self.fabric.ports
+        nics = [ports[nic] for nic in self._nics]
+        marked = [nic for nic in nics if (queue := ports[nic.peer].queue) and queue.ecn]
+        return max(nic.rate_bps for nic in marked or nics)
 
     def _pack(self, layout, end: End) -> bytes:
         peer, port = self.work.peer_of(end), self.fabric.ports[end.nic]
