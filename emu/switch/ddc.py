@@ -163,7 +163,7 @@ class InstalledDdc:
 def require_features(fabric: Fabric) -> None:
     """MissingFeature if this kernel can't hold packets back, or several CPUs would share a leaf's state."""
     if lacks := probe().lacks("sch_fq"):
-        raise MissingFeature(f"lb=ddc needs sch_fq for virtual output queues; this kernel lacks it ({lacks}): use --clock virtual")
+        raise MissingFeature(f"lb=ddc needs sch_fq for its output queues; this kernel lacks it ({lacks}): use --clock virtual")
     if fabric.marker == "bpf":
         raise MissingFeature("lb=ddc needs sch_red: cells must not be dropped where they can't be marked; use --clock virtual")
     if (os.cpu_count() or 1) > 1:

@@ -85,7 +85,8 @@ class Run:
     def assert_exact(self) -> None:
         """Every byte of every message was placed once, and where it belongs."""
         assert self.outcome.left == 0, f"{self.outcome.left} of {len(self.messages)} messages not complete after {LIMIT_S} s"
-        wanted = sum(m.size_bytes for m in self.messages), sum(packets_of_message(m.size_bytes, MTU_BYTES) for m in self.messages), 0
+        packets = sum(packets_of_message(message.size_bytes, MTU_BYTES) for message in self.messages)
+        wanted = sum(message.size_bytes for message in self.messages), packets, 0
         got = self.sum_of("placed_bytes"), self.sum_of("placed_packets"), self.sum_of("misplaced_packets")
         assert got == wanted, f"bytes, packets, misplaced: {got}, want {wanted}"
 
@@ -202,7 +203,8 @@ def test_an_incast_waits_at_the_ingress_where_ecmp_marks_and_drops_at_the_egress
     lost = after.total("dropped_packets"), after.total("marked_packets"), after.sum_of("ce_packets")
     assert lost == (0, 0, 0), f"ddc: drops, marks, CE delivered {lost}"
     deepest, limit = max(after.depth_bytes), 4 * FRAME_BYTES
-    assert deepest <= limit < max(before.depth_bytes), f"egress queue: {deepest} bytes, ecmp {max(before.depth_bytes)}, limit {limit}"
+    found = f"egress queue: {deepest} bytes, ecmp {max(before.depth_bytes)}, limit {limit}"
+    assert deepest <= limit < max(before.depth_bytes), found
     wait = after.cells.waits[nic(0, 0)]
     window_ns = 8 * 128 * FRAME_BYTES * 8e9 / RATE_BPS  # what eight windows take at the port's rate
     assert 0.8 * window_ns < wait.max_ns < 1.1 * window_ns, f"longest wait {wait.max_ns:,.0f} ns, windows {window_ns:,.0f} ns"
@@ -287,7 +289,8 @@ def test_a_dead_link_is_sprayed_round_and_used_again():
     assert result.sum_of("resent_packets") > 0, "cells on the dying link were lost"
     # other leaves learn of it CONVERGENCE_NS later; until then what they send that way ends at the spine
     most = 1.05 * Ddc().fabric_speedup * RATE_BPS * CONVERGENCE_NS / 8e9 / (Ddc().cell_bytes + CELL_HEADER_BYTES)
-    assert 0 < result.cells.cells_astray < most, f"{result.cells.cells_astray} cells astray, the link carries {most:.0f} meanwhile"
+    astray = result.cells.cells_astray
+    assert 0 < astray < most, f"{astray} cells astray, the link carries {most:.0f} meanwhile"
 
 
 def test_several_links_to_one_spine_share_its_cells():
@@ -302,7 +305,8 @@ def test_after_the_block_the_fabric_is_as_planned():
     message = [Message(source=nic(0, 0), target=nic(PER_LEAF, 0), size_bytes=mib(1))]
     with make_fabric() as fabric:
         with Ddc().install(fabric):
-            speeds = {queue.read(fabric.netlink("leaf0"))[fabric.ports[Port("leaf0", "up0")].ifindex, queue.TBF_HANDLE].knobs["rate"]}
+            handle = fabric.ports[Port("leaf0", "up0")].ifindex, queue.TBF_HANDLE
+            speeds = {queue.read(fabric.netlink("leaf0"))[handle].knobs["rate"]}
         assert speeds != {fabric.scale.kernel_bps(RATE_BPS) // 8}, "the links between switches were not made faster"
         for node in fabric.plan.nodes:
             names = {port.ifindex: str(port.port) for port in node.ports}
