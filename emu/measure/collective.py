@@ -58,9 +58,10 @@ class Collective:
 
     def metrics(self) -> list[Metric]:
         row = self.row()
+        factor = f"algbw times {row['bus_factor']:.4f}, 2(n-1)/n of {self.ranks}"
         return [
             Metric("algbw_GBps", row["algbw_GBps"], "GB/s", note="size / time"),
-            Metric("busbw_GBps", row["busbw_GBps"], "GB/s", note=f"algbw times {row['bus_factor']:.4f}, 2(n-1)/n of {self.ranks}"),
+            Metric("busbw_GBps", row["busbw_GBps"], "GB/s", note=factor),
             Metric("busbw_fraction", row["busbw_fraction"], "ratio", note=f"of {row['busbw_limit_GBps']:.1f} GB/s"),
         ]
 
