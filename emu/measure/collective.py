@@ -60,7 +60,7 @@ class Collective:
         row = self.row()
         return [
             Metric("algbw_GBps", row["algbw_GBps"], "GB/s", note="size / time"),
-            Metric("busbw_GBps", row["busbw_GBps"], "GB/s", note=f"algbw times {row['bus_factor']:.4f}, 2(n-1)/n of {self.ranks}"),
+            Metric("busbw_GBps", row["busbw_GBps"], "GB/s", note=f"algbw times {row['bus_factor']:.4f} for {self.ranks} ranks"),
             Metric("busbw_fraction", row["busbw_fraction"], "ratio", note=f"of {row['busbw_limit_GBps']:.1f} GB/s"),
         ]
 

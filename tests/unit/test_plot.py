@@ -38,3 +38,12 @@ def test_nothing_is_written_without_a_folder_a_result_or_a_series(tmp_path: Path
     assert plot.write(tmp_path) is None
     result(curve("queue (kB)", "a", 1, 2)).write(tmp_path)
     assert plot.write(tmp_path) == tmp_path / "plot.svg"
+
+
+def test_axes_are_logarithmic_where_the_series_say_so():
+    def words(log: bool) -> set[str]:
+        curve = Series("time (µs)", "ring", "size (bytes)", [1024.0, 1024.0**2], [1.0, 10_000.0], log=log)
+        return set(re.findall(r">([^<>]+)</text>", plot.draw(result(curve))))
+
+    assert "10000" in words(log=False), words(log=False)
+    assert "10000" not in words(log=True), words(log=True)
