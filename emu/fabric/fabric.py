@@ -141,7 +141,7 @@ def require_delays(plan: Plan) -> None:
 
 def choose_marker(plan: Plan) -> str:
     """What marks ECN here: "red", "bpf", or "none" where no queue asks for marks; MissingFeature if nothing can."""
-    if not plan.topology.queue.ecn:
+    if not any(port.queue and port.queue.ecn for node in plan.nodes for port in node.ports):
         return "none"
     found = probe()
     if found.works("sch_red"):

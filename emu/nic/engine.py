@@ -93,7 +93,8 @@ class Engine:
         deadline_s = time.monotonic() + limit_s
         with ExitStack() as closing:
             poll = closing.enter_context(select.epoll())
-            poll.register(self._loaded.event_fd("nic_events"), select.EPOLLIN)
+            # by edge: an earlier run's events are still there, and nobody takes them out
+            poll.register(self._loaded.event_fd("nic_events"), select.EPOLLIN | select.EPOLLET)
             timer = closing.enter_context(Timer(every_ns)) if every_ns else None
             if timer:
                 poll.register(timer, select.EPOLLIN)
@@ -157,7 +158,7 @@ class Engine:
 
     def _settings(self, scale, mtu_bytes: int) -> dict[str, int]:
         transport, dcqcn = self.transport, self.transport.dcqcn
-        line_bytes = scale.kernel_bps(self.fabric.plan.fastest_bps) // 8
+        line_bytes = scale.kernel_bps(self._line_bps()) // 8
         return {
             "rto_ns": scale.kernel_ns(transport.rto_ns),
             "cnp_interval_ns": scale.kernel_ns(dcqcn.cnp_interval_ns),
@@ -177,6 +178,13 @@ class Engine:
             "dcqcn": int(transport.cc == "dcqcn"),
             "paced": int(transport.cc == "dcqcn" and self.fabric.paced),
         }
+
+    def _line_bps(self) -> int:
+        """The fastest NIC's rate. Ports to where nothing is marked (scale-up) count only where there is no other."""
+        ports = self.fabric.ports
+        nics = [ports[nic] for nic in self._nics]
+        marked = [nic for nic in nics if (queue := ports[nic.peer].queue) and queue.ecn]
+        return max(nic.rate_bps for nic in marked or nics)
 
     def _pack(self, layout, end: End) -> bytes:
         peer, port = self.work.peer_of(end), self.fabric.ports[end.nic]
