@@ -24,7 +24,8 @@ PARAMETERS = parameters.select(
     "mtu", "transport", "cc", "rto_us", "payload", "dilation", "planes", "spines",
     scale_up=("full_mesh", "hybrid_mesh", "switch", "two_tier_switch"),
     technology=("nvlink1", "nvlink4", "nvlink6", "ualink200", "sue", "ub"),
-    gpus_per_server=4, domain_gpus=8,       # two trays of four: the domain spans servers
+    gpus_per_server=4,                      # trays of four: the domain spans servers
+    domain_gpus=Parameter(int, 8, "GPUs of the domain, each with a connection to each", minimum=2, maximum=128),
     size_bytes=mib(16),                     # from GPU to GPU; of 56 pairs at once 940 MB
     window_packets=1024,                    # what is in flight at 1.8 TB/s over two tiers
     message_bytes=Parameter(int, 64, "small message, as memory semantics have them", "bytes", minimum=1, maximum=4096),

@@ -28,18 +28,19 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Bulk:
-    """`size_bytes` from source to target of each pair; `last_hops` are the messages that arrive there, by pair."""
+    """`size_bytes` from source to target of each pair; `last_hops` are the messages that arrive there, by pair and plane."""
 
     transferred: Transferred
     size_bytes: int
-    last_hops: dict[Pair, list[int]]
+    last_hops: dict[Pair, list[list[int]]]
 
     def pair_gbytes(self, pair: Pair) -> float:
-        """GB/s over the second half of the chunks of `pair`, of all planes."""
-        done = sorted(self.transferred.done_ns[index] for index in self.last_hops[pair])
-        half = len(done) // 2
-        later_bytes = self.size_bytes * half / len(done)
-        return later_bytes / self.transferred.fabric.scale.fabric_ns(done[-1] - done[-1 - half])
+        """GB/s over the second half of the chunks of `pair`, of each plane by itself, added."""
+        planes, half = self.last_hops[pair], CHUNKS // 2
+        done = [[self.transferred.done_ns[index] for index in chunks] for chunks in planes]
+        scale = self.transferred.fabric.scale
+        half_bytes = self.size_bytes / len(planes) * half / CHUNKS
+        return sum(half_bytes / scale.fabric_ns(ns[-1] - ns[-1 - half]) for ns in done)
 
     @property
     def gpu_gbytes(self) -> float:
@@ -127,7 +128,7 @@ def measure(fabric: Fabric, scale_up: ScaleUp, size_bytes: int, message_bytes: i
 def bulk(fabric: Fabric, scale_up: ScaleUp, pairs: Sequence[Pair], size_bytes: int, transport: Transport) -> Bulk:
     """Run them all at once, a relayed chunk as soon as it is at the relay."""
     messages: list[Message] = []
-    last_hops = {pair: [*_chunks(messages, scale_up, pair, size_bytes)] for pair in pairs}
+    last_hops = {pair: _chunks(messages, scale_up, pair, size_bytes) for pair in pairs}
     return Bulk(run_messages(fabric, messages, transport), size_bytes, last_hops)
 
 
@@ -150,13 +151,14 @@ def latencies(fabric: Fabric, scale_up: ScaleUp, size_bytes: int, transport: Tra
     return Latencies(transferred, one_way, round_trip)
 
 
-def _chunks(messages: list[Message], scale_up: ScaleUp, pair: Pair, size_bytes: int) -> Iterator[int]:
-    """Append the chunks of a pair; yields the index of each one's last hop."""
+def _chunks(messages: list[Message], scale_up: ScaleUp, pair: Pair, size_bytes: int) -> list[list[int]]:
+    """Append the chunks of a pair; the index of each one's last hop, by plane."""
     each = max(1, size_bytes // (CHUNKS * scale_up.planes))
     channel = 1 + pair[0] * scale_up.domain_gpus + pair[1]
-    for _ in range(CHUNKS):
-        for plane in range(scale_up.planes):
-            yield _send(messages, scale_up, pair, each, channel, (), plane)
+    rounds = [
+        [_send(messages, scale_up, pair, each, channel, (), plane) for plane in range(scale_up.planes)] for _ in range(CHUNKS)
+    ]
+    return [list(plane) for plane in zip(*rounds, strict=True)]
 
 
 def _walk(messages: list[Message], scale_up: ScaleUp, source: int, size_bytes: int) -> Iterator[tuple[int, int, int, int]]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from emu.errors import FabricError
+from emu.errors import FabricError, UsageError
 from emu.fabric import pacer
 from emu.fabric.bpf_filter import INGRESS, add_clsact, attach, remove_clsact
 from emu.fabric.fabric import Fabric
@@ -33,6 +33,7 @@ from emu.topology.model import Port
 
 TICK_TYPE, TICK_BYTES = 0x88B5, 62
 TICKS_PER_RTO = 4
+QPS_PER_SERVER = 4096  # TICK_QPS of nic.bpf.c
 OBJECT = "nic"
 
 
@@ -152,6 +153,8 @@ class Engine:
         windows.write_from(first, bytes(windows.layout.value.size * len(self.work.ends)))
         for server, number in self._servers.items():
             own = [end.qpn for end in self.work.ends.values() if end.nic.node == server]
+            if len(own) > QPS_PER_SERVER:
+                raise UsageError(f"{server} has {len(own)} queue pairs; its NICs' timer looks after {QPS_PER_SERVER}: use fewer")
             self._loaded.map("nic_servers").update(number, qpn_first=min(own), qps=len(own))
         self._loaded.map("nic_progress").update(0, remaining=len(self.work.messages))
         self._loaded.map("nic_settings").update(0, **self._settings(scale, mtu_bytes))
