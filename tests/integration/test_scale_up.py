@@ -77,6 +77,14 @@ def test_every_latency_is_what_links_and_switches_of_the_way_add_up_to(kind):
         assert abs(found.round_trip_ns[pair] - 2 * want_ns) <= 0.4, f"{pair}: {found.round_trip_ns[pair]} ns and back"
 
 
+def test_a_thousand_connections_that_wait_for_their_turn_hold_up_none_that_has_it():
+    scale_up = described("switch", gpus_per_server=24, domain_gpus=24)
+    with alone(scale_up) as fabric:
+        found = latencies(fabric, scale_up, 64, TRANSPORT)
+    late = {pair: ns for pair, ns in found.round_trip_ns.items() if ns > 800.4}
+    assert len(found.round_trip_ns) == 24 * 23 and not late, f"{len(late)} round trips took more than 800 ns: {late}"
+
+
 @pytest.mark.parametrize("kind", ["switch", "two_tier_switch"])
 def test_planes_of_switches_carry_together_what_one_would(kind):
     scale_up = described(kind, planes=2)
