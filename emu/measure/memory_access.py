@@ -117,9 +117,9 @@ class Accessed:
 
     def row(self) -> dict[str, object]:
         ways, found = len(self.accesses.messages), self.latencies_ns
-        others = [gpu for gpu in self.scale_up.domain(0) if gpu]
+        idle_ns = sorted(ways * self.scale_up.one_way_ns(0, gpu) for gpu in self.scale_up.domain(0) if gpu)
         return {
-            "load_measured": self.load, "idle_min_ns": ways * min(self.scale_up.one_way_ns(0, gpu) for gpu in others),
+            "load_measured": self.load, "idle_min_ns": idle_ns[0], "idle_p50_ns": percentile(idle_ns, 0.5),
             "min_ns": found[0], "p50_ns": percentile(found, 0.5), "p99_ns": percentile(found, 0.99),
             "p999_ns": percentile(found, 0.999), "max_ns": found[-1], "accesses": len(found),
         }
