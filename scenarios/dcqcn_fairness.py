@@ -25,7 +25,7 @@ USED = 0.95                 # of the line, by payload; the rest are headers and 
 
 PARAMETERS = parameters.select(
     "rate_gbps", "mtu", "delay_ns", "ecn_profile", "buffer_bytes", "dilation", "cc", "payload", "window_packets",
-    transport="sr", rto_us=5000,
+    "icrc", transport="sr", rto_us=5000,
     size_bytes=mib(2048),           # from each; marks come at random, so that short runs look unfair
     kmin_bytes=800_000, kmax_bytes=3_200_000, pmax=0.2,    # SimAI's for 400 Gb/s
     flows=Parameter(int, (1, 2, 8), "senders", minimum=1, maximum=64),

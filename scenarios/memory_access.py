@@ -20,8 +20,9 @@ HYBRID_FULL = 0.6           # a hybrid mesh takes no more: the cables between it
 LIGHT, LIGHT_LATE = 0.2, 0.05       # up to this load the median is at most this share later than on idle links
 
 PARAMETERS = parameters.select(
-    "transport", "cc", "rto_us", "payload", "dilation", "planes", "spines",
+    "transport", "icrc", "rto_us", "payload", "dilation", "planes", "spines",
     scale_up=("full_mesh", "switch"), technology="nvlink4", gpus_per_server=4, domain_gpus=8,
+    cc="none",                      # credits hold back where DCQCN would slow down
     mtu=256,                        # as an NVLink or UALink packet; a shaper's burst is one frame of it
     window_packets=1024,            # per pair and direction: accesses in flight at 0.9 of 1.8 TB/s
     access=Parameter(str, ("read", "write"), "load or store", choices=("read", "write")),

@@ -6,7 +6,7 @@
 A mesh divides an accelerator's bandwidth among its cables: 1/(n-1) is all that any pair gets (1/(n/2) of a hybrid mesh, whose
 other pairs are relayed). A switch gives all of it to any one. Together they give the same, but for the hybrid mesh, whose
 halves are joined by few cables. Small messages: is an end-to-end time under 1 us held?
-Expect: a pair's bandwidth within 1 % of the arithmetic, all pairs' within 20 %, latencies what links and switches of the way add
+Expect: a pair's bandwidth within 1 % of the arithmetic, all pairs' within 10 %, latencies what links and switches of the way add
 up to. Bandwidth is of data; headers are RoCE's, not the technology's own. About two minutes, lab kernel.
 """
 
@@ -16,16 +16,17 @@ from emu.topology.scale_up import ScaleUp, scale_up_alone
 from emu.topology.scale_up_profiles import profile
 from emu.units import mib
 
-LEAST = {"pair": 0.99, "far": 0.99, "all": 0.8}     # of the arithmetic; all: the NIC's start and FIFO queues at TB/s
+LEAST = {"pair": 0.99, "far": 0.99, "all": 0.9}     # of the arithmetic; all: the NIC's start and FIFO queues at TB/s
 MOST = 1.001                # a shaper's burst
 LATENCY_OFF_NS = 0.1        # rounding to netem's 64 ns and TBF's 1 ns of kernel time
 
 PARAMETERS = parameters.select(
-    "mtu", "transport", "cc", "rto_us", "payload", "dilation", "planes", "spines",
+    "mtu", "transport", "icrc", "rto_us", "payload", "dilation", "planes", "spines",
     scale_up=("full_mesh", "hybrid_mesh", "switch", "two_tier_switch"),
     technology=("nvlink1", "nvlink4", "nvlink6", "ualink200", "sue", "ub"),
     gpus_per_server=4,                      # trays of four: the domain spans servers
     domain_gpus=Parameter(int, 8, "GPUs of the domain, each with a connection to each", minimum=2, maximum=128),
+    cc="none",                              # credits hold back where DCQCN would slow down
     size_bytes=mib(16),                     # from GPU to GPU; of 56 pairs at once 940 MB
     window_packets=1024,                    # what is in flight at 1.8 TB/s over two tiers
     message_bytes=Parameter(int, 64, "small message, as memory semantics have them", "bytes", minimum=1, maximum=4096),

@@ -41,6 +41,10 @@ static __always_inline int engine(struct __sk_buff *skb, const union arrival *pa
 		__sync_fetch_and_add(&progress->strangers, 1);
 		return TC_ACT_SHOT;
 	}
+	if (set->icrc && !arrived_whole(skb, packet->opcode, set)) {
+		qp->icrc_errors++;
+		return TC_ACT_SHOT;
+	}
 	if (packet->opcode == OPCODE_WRITE_IMM) {
 		released = on_data(skb, packet, qpn, qp, set);
 	} else if (packet->opcode == OPCODE_CNP) {

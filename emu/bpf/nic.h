@@ -9,12 +9,15 @@
 
 #include <linux/types.h>
 
-#define QPS_MAX 65536		 /* ends of connections; 8,192 NICs with four connections each */
+#define QPS_MAX 131072		 /* ends of connections; 8,192 NICs with eight connections each */
 #define SERVERS_MAX 16384
 #define REQUESTS_MAX (1 << 20)
 #define RELEASES_MAX (1 << 20)
 #define WINDOW_MAX 1024		 /* packets; a power of two */
+#define PRIORITY_CONTROL 7	 /* skb->priority, TC_PRIO_CONTROL; of data it is 0 */
 #define WINDOW_WORDS (WINDOW_MAX / 64)
+#define MTU_MAX_BYTES 4096
+#define CRC_STEPS 11		 /* zeros up to MTU_MAX_BYTES, which is 4 << 10 */
 
 /* One for all NICs of a run. Times in kernel ns, rates in bytes a kernel second. */
 struct nic_settings {
@@ -35,7 +38,7 @@ struct nic_settings {
 	__u32 elided;		 /* 1: packets of a whole MTU travel without payload */
 	__u32 dcqcn;		 /* 1: CE is answered by CNPs, and rates follow them */
 	__u32 paced;		 /* 1: packets carry their departure time for fq; 0: the window follows the rate */
-	__u32 reserved;
+	__u32 icrc;		 /* 1: every frame carries its iCRC, and one with a wrong one is dropped; 0: the iCRC is 0 */
 };
 
 /* What a run has come to. */
@@ -77,7 +80,7 @@ struct nic_qp {
 	__u32 server;		 /* entry of nic_servers */
 	__u32 ready;		 /* 1: in its server's list of those that may have something to send */
 	__u32 ready_next;	 /* the next in that list; 0: none */
-	__u32 reserved;
+	__u32 icrc_errors;	 /* frames of any kind that were dropped for their iCRC */
 
 	__u64 progress_ns;	 /* when psn_una last moved, or a repair was sent */
 	__u64 cnp_ns;		 /* when the last CNP went out */
@@ -101,6 +104,8 @@ struct nic_qp {
 	__u32 naks_sent;
 	__u32 timeouts;
 	__u32 sacks_received;
+	__u32 reordered_packets; /* new data that arrived after a later one (RFC 4737, Type-P-Reordered) */
+	__u32 psn_high;		 /* after the latest that has arrived */
 };
 
 /* The queue pairs of a server, which have consecutive numbers, and those of them that wait for their turn. */
@@ -131,6 +136,13 @@ struct nic_request {
 struct nic_release {
 	__u32 request;
 	__u32 reserved;
+};
+
+/*
+ * CRC-32's register past 4 << i zero bytes: the sum of what becomes of each of its four bytes. Entry i of nic_crc_steps.
+ */
+struct nic_crc_step {
+	__u32 sums[4 * 256];
 };
 
 #define NIC_ARRAY(name, value_type, entries)     \

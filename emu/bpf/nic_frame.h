@@ -28,6 +28,8 @@
 #define ACK_BYTES 62
 #define SACK_BYTES 82
 #define CNP_BYTES 74
+#define ICRC_BYTES 4
+#define FRAME_HALVES 22
 #define FRAME_PAD 2
 
 /* On the stack, where everything must be aligned; hence the two bytes before Ethernet. */
@@ -59,6 +61,7 @@ union frame {
 		};
 	};
 	__u64 words[11];
+	__u32 halves[FRAME_HALVES];
 };
 
 #define HEAD_WORDS 7
@@ -90,12 +93,12 @@ static __always_inline void change_tos(union frame *frame, __u8 tos)
 	frame->tos = tos;
 }
 
-/* Give the packet this length; what is new is zeros. A packet at hand may be longer than its headers: cut it first. */
+/* Give the packet this length; what is new is zeros. What the packet at hand has beyond an ACK's headers is not: cut it first. */
 static __always_inline long shape(struct __sk_buff *skb, __u32 bytes)
 {
 	if (skb->len == bytes)
 		return 0;
-	if (bytes > skb->len && skb->len > ACK_BYTES && skb->len < 2 * CNP_BYTES)
+	if (bytes > skb->len && skb->len > ACK_BYTES)
 		if (bpf_skb_change_tail(skb, ACK_BYTES, 0))
 			return -1;
 	return bpf_skb_change_tail(skb, bytes, 0);
@@ -106,7 +109,8 @@ static __always_inline long write_frame(struct __sk_buff *skb, union frame *fram
 {
 	long error = shape(skb, bytes);
 
-	return error ?: bpf_skb_store_bytes(skb, 0, (__u8 *)frame + FRAME_PAD, headers, 0);
+	/* without the flag fq takes it for one of the packet's old flow, and may send it before an older one of its own */
+	return error ?: bpf_skb_store_bytes(skb, 0, (__u8 *)frame + FRAME_PAD, headers, BPF_F_INVALIDATE_HASH);
 }
 
 #endif

@@ -7,7 +7,7 @@
 #ifndef RAILBED_NIC_RATE_H
 #define RAILBED_NIC_RATE_H
 
-#include "nic_frame.h"
+#include "nic_icrc.h"
 
 #define ALPHA_ONE (1u << 16)
 #define PERIODS_AT_ONCE 8
@@ -40,9 +40,11 @@ static __always_inline void raise_rate(struct nic_qp *qp, const struct nic_setti
 		qp->rate_stage++;
 }
 
-/* Periods that have ended; the last counts as ending now if more have than are made up for. */
+/* Periods that have ended since the first ACK; the last counts as ending now if more have than are made up for. */
 static __always_inline void pass_time(struct nic_qp *qp, const struct nic_settings *set, __u64 now)
 {
+	if (!qp->rise_ns)
+		qp->alpha_ns = qp->rise_ns = now;
 	for (int i = 0; i < PERIODS_AT_ONCE && now - qp->alpha_ns >= set->alpha_period_ns; i++) {
 		qp->alpha -= qp->alpha >> set->alpha_gain_shift;
 		qp->alpha_ns = i == PERIODS_AT_ONCE - 1 ? now : qp->alpha_ns + set->alpha_period_ns;

@@ -144,7 +144,14 @@ static __always_inline bool placed_right(struct __sk_buff *skb, const union arri
 	       bpf_ntohl(rest[1]) == request->bytes && skb->len == frame_bytes(set, *payload);
 }
 
-static __noinline int send_ack(struct __sk_buff *skb, struct nic_qp *qp, __u32 psn, __u32 syndrome)
+/* Answers pass the data that waits in the NIC, where it can tell them apart (sch_prio). */
+static __always_inline void put_first(struct __sk_buff *skb, const struct nic_qp *qp)
+{
+	skb->priority = PRIORITY_CONTROL;
+	bpf_clone_redirect(skb, qp->ifindex, 0);
+}
+
+static __noinline int send_ack(struct __sk_buff *skb, struct nic_qp *qp, __u32 psn, __u32 syndrome, const struct nic_settings *set)
 {
 	union frame frame;
 
@@ -155,13 +162,13 @@ static __noinline int send_ack(struct __sk_buff *skb, struct nic_qp *qp, __u32 p
 	frame.ack.aeth = bpf_htonl(syndrome | (qp->receive_next - qp->receive_first & PSN_MASK)); /* MSN: messages complete */
 	frame.ack.base = 0;
 	qp->acks_sent++;
-	if (!write_frame(skb, &frame, ACK_BYTES, ACK_BYTES))
-		bpf_clone_redirect(skb, qp->ifindex, 0);
+	if (!write_roce(skb, &frame, ACK_BYTES, ACK_BYTES, set, 0))
+		put_first(skb, qp);
 	return 0;
 }
 
 /* An ACK, and what has arrived round PSN `about`, in two words of the bitmap. */
-static __noinline int send_sack(struct __sk_buff *skb, __u32 qpn, __u32 about)
+static __noinline int send_sack(struct __sk_buff *skb, __u32 qpn, __u32 about, const struct nic_settings *set)
 {
 	struct nic_qp *qp = LOOKUP(nic_qps, qpn);
 	struct nic_window *window = LOOKUP(nic_windows, qpn);
@@ -182,8 +189,8 @@ static __noinline int send_sack(struct __sk_buff *skb, __u32 qpn, __u32 about)
 	frame.ack.arrived[1] = bpf_cpu_to_be64(window->seen[(base / 64 + 1) % WINDOW_WORDS]);
 	frame.ack.icrc = 0;
 	qp->acks_sent++;
-	if (!write_frame(skb, &frame, SACK_BYTES, SACK_BYTES))
-		bpf_clone_redirect(skb, qp->ifindex, 0);
+	if (!write_roce(skb, &frame, SACK_BYTES, SACK_BYTES, set, 0))
+		put_first(skb, qp);
 	return 0;
 }
 
@@ -206,32 +213,36 @@ static __noinline int send_cnp(struct __sk_buff *skb, __u32 qpn)
 	frame.target_qp |= bpf_htonl(BTH_BECN);
 	frame.psn = 0;
 	frame.words[7] = frame.words[8] = frame.words[9] = 0;
-	if (!write_frame(skb, &frame, CNP_BYTES, CNP_BYTES))
-		bpf_clone_redirect(skb, qp->ifindex, 0);
+	if (!write_roce(skb, &frame, CNP_BYTES, CNP_BYTES, set, 0))
+		put_first(skb, qp);
 	return 0;
 }
 
 static __always_inline void answer(struct __sk_buff *skb, struct nic_qp *qp, __u32 qpn, __u32 psn, enum verdict verdict, bool asked,
-				   bool selective)
+				   const struct nic_settings *set)
 {
-	if (verdict == REFUSE && !selective) {
+	if (verdict == REFUSE && !set->selective) {
 		if (!qp->nak_sent) {
 			qp->nak_sent = 1;
 			qp->naks_sent++;
-			send_ack(skb, qp, qp->psn_expected, NAK_SYNDROME);
+			send_ack(skb, qp, qp->psn_expected, NAK_SYNDROME, set);
 		}
 	} else if (asked && qp->early) {
-		send_sack(skb, qpn, psn);
+		send_sack(skb, qpn, psn, set);
 	} else if (asked) {
-		send_ack(skb, qp, qp->psn_expected - 1, ACK_SYNDROME);
+		send_ack(skb, qp, qp->psn_expected - 1, ACK_SYNDROME, set);
 	}
 }
 
-/* Did it complete a message? */
+/*
+ * Did it complete a message? The packet that closes the last gap is answered unasked: those that asked came before it and
+ * were told of the gap, and the sender would wait for its timer.
+ */
 static __always_inline bool on_data(struct __sk_buff *skb, const union arrival *packet, __u32 qpn, struct nic_qp *qp,
 				    const struct nic_settings *set)
 {
 	__u32 wire = bpf_ntohl(packet->psn), psn = whole_psn(qp->psn_expected, wire & PSN_MASK), payload = 0;
+	__u32 early = qp->early;
 	__s32 ahead = distance(psn, qp->psn_expected);
 	enum verdict verdict = SILENT;
 
@@ -253,10 +264,14 @@ static __always_inline bool on_data(struct __sk_buff *skb, const union arrival *
 	else
 		verdict = in_window(qpn, psn);
 	if (verdict == ACKNOWLEDGE) {
+		if (distance(psn, qp->psn_high) >= 0)
+			qp->psn_high = psn + 1;
+		else
+			qp->reordered_packets++;
 		qp->placed_packets++;
 		qp->placed_bytes += payload;
 	}
-	answer(skb, qp, qpn, psn, verdict, wire & ACK_REQUEST, set->selective);
+	answer(skb, qp, qpn, psn, verdict, wire & ACK_REQUEST || (early && !qp->early), set);
 	if (verdict != ACKNOWLEDGE || distance(qp->psn_expected, qp->receive_psn_end) < 0)
 		return false;
 	complete(qpn);

@@ -50,6 +50,7 @@ class Fabric(Mininet):
             port: queue.setting(
                 port_plan, scale, plan.frame_bytes, self.marker == "red", elided=plan.elided_sizes if elided else None,
                 paced=self.paced and port_plan.queue is None,
+                control_first=port_plan.queue is None and probe().works("sch_prio"),
             )
             for port, port_plan in self.ports.items()
         }

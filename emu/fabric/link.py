@@ -20,6 +20,7 @@ from pyroute2.netlink.rtnl.ifinfmsg import IFF_UP, ifinfmsg
 from emu.errors import FabricError
 from emu.fabric.attributes import attributes, text, u32
 from emu.fabric.netlink import CHANGE, CREATE, Batch, Netlink
+from emu.fabric.sched_prio import QUEUE_PACKETS
 from emu.fabric.template import Template, mark_mac, mark_name, mark_number
 from emu.topology.plan import PortPlan
 
@@ -48,6 +49,11 @@ def create_pair(batch: Batch, a: PortPlan, b: PortPlan, netns_of_b: int, mtu_byt
 def bring_up(batch: Batch, ifindex: int, what: str) -> None:
     """Not part of the creation: a veth refuses to come up before its peer exists."""
     batch.add_encoded(_up_template().fill(ifindex=ifindex), f"{what} up")
+
+
+def take_down(batch: Batch, ifindex: int, what: str) -> None:
+    """What is queued is dropped; the kernel takes the port's routes and neighbours away."""
+    batch.add_encoded(_up_template(0).fill(ifindex=ifindex), f"{what} down")
 
 
 @dataclass(frozen=True)
@@ -123,6 +129,7 @@ def _end(mtu_bytes: int, first_slot: int) -> dict:
             ("IFLA_IFNAME", mark_name(first_slot + 1)),
             ("IFLA_ADDRESS", mark_mac(first_slot + 2)),
             ("IFLA_MTU", mtu_bytes),
+            ("IFLA_TXQLEN", QUEUE_PACKETS),
             ("IFLA_NUM_TX_QUEUES", 1),
             ("IFLA_NUM_RX_QUEUES", 1),
         ],
@@ -130,9 +137,9 @@ def _end(mtu_bytes: int, first_slot: int) -> dict:
 
 
 @functools.cache
-def _up_template() -> Template:
+def _up_template(flags: int = IFF_UP) -> Template:
     message = ifinfmsg()
-    message["index"], message["flags"], message["change"] = mark_number(0), IFF_UP, IFF_UP
+    message["index"], message["flags"], message["change"] = mark_number(0), flags, IFF_UP
     return Template(message, RTM_NEWLINK, CHANGE, {"ifindex": mark_number(0)})
 
 

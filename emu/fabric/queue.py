@@ -3,11 +3,12 @@
     handle 3:  netem   root, only where the link has a delay
     handle 1:  tbf     the line rate; its burst is one frame, or what a late timer has to make up for (emu.scale)
     handle 2:  red     switch ports where the kernel has it; else the BPF marker watches the tbf's backlog
+    handle 5:  prio    NICs, where the kernel has it: acknowledgements don't wait behind data
     handle 4:  fq      NICs whose engine gives each packet its departure time
 
 A NIC has no RED. Frames without payload are accounted at full length by a size table on the root. Every byte figure
-is exact, every rate a whole number of bytes/s; `mismatches` compares what the kernel
-kept with what was asked.
+is exact, every rate a whole number of bytes/s; `mismatches` compares what the kernel kept with what was asked. Of a size
+table the kernel tells only how long it is, not its lengths; queue bytes prove those.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from pyroute2.netlink.rtnl import RTM_GETQDISC, RTM_NEWQDISC, TC_H_ROOT
 from pyroute2.netlink.rtnl.tcmsg import plugins, tcmsg
 
 from emu.errors import UsageError
-from emu.fabric import red_law, sched_fq, sched_netem, sched_red, sched_tbf
+from emu.fabric import red_law, sched_fq, sched_netem, sched_prio, sched_red, sched_tbf
 from emu.fabric.attributes import attributes, text, u32
 from emu.fabric.netlink import CREATE, REPLACE, Batch, Netlink
-from emu.fabric.size_table import size_table
+from emu.fabric.size_table import entries, size_table
 from emu.fabric.template import Template, mark_number
 from emu.scale import Scale
 from emu.topology.plan import PortPlan
@@ -36,13 +37,14 @@ plugins["red"] = sched_red
 plugins["tbf"] = sched_tbf
 plugins["netem"] = sched_netem
 
-TBF_HANDLE, RED_HANDLE, NETEM_HANDLE, FQ_HANDLE = 0x10000, 0x20000, 0x30000, 0x40000
+TBF_HANDLE, RED_HANDLE, NETEM_HANDLE, FQ_HANDLE, PRIO_HANDLE = 0x10000, 0x20000, 0x30000, 0x40000, 0x50000
 HEADER_BYTES, TCMSG_BYTES = 16, 20  # struct nlmsghdr, struct tcmsg
 IFINDEX_OFFSET, HANDLE_OFFSET = HEADER_BYTES + 4, HEADER_BYTES + 8
-TCA_KIND, TCA_OPTIONS, TCA_XSTATS, TCA_STATS2 = 1, 2, 4, 7  # linux/rtnetlink.h
+TCA_KIND, TCA_OPTIONS, TCA_XSTATS, TCA_STATS2, TCA_STAB = 1, 2, 4, 7, 8  # linux/rtnetlink.h
 TCA_STATS_BASIC, TCA_STATS_QUEUE = 1, 3  # linux/gen_stats.h
 TCA_TBF_PARMS, TCA_TBF_RATE64, TCA_RED_PARMS, TCA_RED_MAX_P = 1, 4, 1, 3  # linux/pkt_sched.h
 TCA_NETEM_LATENCY64 = 10
+TCA_FQ_PLIMIT, TCA_FQ_FLOW_PLIMIT, TCA_FQ_TIMER_SLACK = 1, 2, 13
 NIC_BUFFER_BYTES = 64 << 20  # the sending application waits for room long before
 NETEM_LIMIT_PACKETS = FQ_LIMIT_PACKETS = 1 << 20
 U32_MAX = (1 << 32) - 1
@@ -54,7 +56,7 @@ class QueueSetting:
     """What the kernel is asked for on one port: bytes/s, bytes, kernel ns; `red` is None without RED.
 
     elided: (length of a frame without its payload, length it counts), or None where frames are whole.
-    paced: departure times are kept by fq.
+    paced: departure times are kept by fq. control_first: what has priority PRIORITY_CONTROL passes all else.
     """
 
     ifindex: int
@@ -66,10 +68,12 @@ class QueueSetting:
     red: red_law.RedFit | None
     elided: tuple[int, int] | None = None
     paced: bool = False
+    control_first: bool = False
 
 
 def setting(
-    port: PortPlan, scale: Scale, frame_bytes: int, use_red: bool, *, elided: tuple[int, int] | None = None, paced: bool = False
+    port: PortPlan, scale: Scale, frame_bytes: int, use_red: bool, *, elided: tuple[int, int] | None = None, paced: bool = False,
+    control_first: bool = False,
 ) -> QueueSetting:
     """The port's queue in kernel terms; UsageError if RED can't follow the ramp, or the kernel can't hold a figure."""
     ecn = port.queue.ecn if port.queue else None
@@ -91,6 +95,7 @@ def setting(
         red=fit,
         elided=elided,
         paced=paced,
+        control_first=control_first,
     )
 
 
@@ -185,9 +190,13 @@ def _templates(shape: QueueSetting, flags: int) -> tuple[tuple[str, Template], .
     found.append(("tbf", _template("tbf", TBF_HANDLE, parent, _tbf_options(shape), flags, sizes)))
     if shape.red:
         found.append(("red", _template("red", RED_HANDLE, TBF_HANDLE | 1, _red_options(shape), flags)))
+    parent = TBF_HANDLE | 1
+    if shape.control_first:
+        found.append(("prio", _template("prio", PRIO_HANDLE, parent, sched_prio.OPTIONS, flags)))
+        parent = PRIO_HANDLE | sched_prio.DATA_CLASS
     if shape.paced:
         options = sched_fq.get_parameters({"limit": FQ_LIMIT_PACKETS})
-        found.append(("fq", _template("fq", FQ_HANDLE, TBF_HANDLE | 1, options, flags)))
+        found.append(("fq", _template("fq", FQ_HANDLE, parent, options, flags)))
     return tuple(found)
 
 
@@ -212,14 +221,22 @@ def _red_options(queue: QueueSetting) -> dict:
 
 
 def _knobs(queue: QueueSetting) -> Iterable[tuple[int, dict[str, int]]]:
-    yield TBF_HANDLE, {"rate": queue.rate_bytes, "limit": queue.limit_bytes, "buffer": buffer_ticks(queue)}
+    size_entries = queue.elided[1] + 1 if queue.elided else 0
+    yield TBF_HANDLE, {
+        "rate": queue.rate_bytes, "limit": queue.limit_bytes, "buffer": buffer_ticks(queue),
+        "size_entries": 0 if queue.delay_ns else size_entries,
+    }
     if queue.red:
         yield RED_HANDLE, {
             "limit": queue.limit_bytes, "qth_min": queue.ecn.kmin_bytes, "qth_max": queue.ecn.kmax_bytes, "wlog": 0,
             "max_p": queue.red.max_p, "flags": sched_red.TC_RED_ECN,
         }
     if queue.delay_ns:
-        yield NETEM_HANDLE, {"delay_ns": queue.delay_ns}
+        yield NETEM_HANDLE, {"delay_ns": queue.delay_ns, "limit": NETEM_LIMIT_PACKETS, "size_entries": size_entries}
+    if queue.control_first:
+        yield PRIO_HANDLE, {"bands": sched_prio.BANDS}
+    if queue.paced:
+        yield FQ_HANDLE, {"limit": FQ_LIMIT_PACKETS, "flow_limit": FQ_LIMIT_PACKETS, "slack_ns": sched_fq.TIMER_SLACK_NS}
 
 
 def buffer_ticks(queue: QueueSetting) -> int:
@@ -234,7 +251,8 @@ def _state(raw: bytes) -> QdiscState:
     sent_bytes, sent_packets = struct.unpack_from("=QI", stats[TCA_STATS_BASIC])
     queued_packets, queued_bytes, dropped = struct.unpack_from("=III", stats[TCA_STATS_QUEUE])
     return QdiscState(
-        kind=kind, knobs=_kept(kind, found.get(TCA_OPTIONS, b"")), sent_packets=sent_packets, sent_bytes=sent_bytes,
+        kind=kind, knobs=_kept(kind, found.get(TCA_OPTIONS, b"")) | {"size_entries": entries(found.get(TCA_STAB))},
+        sent_packets=sent_packets, sent_bytes=sent_bytes,
         dropped_packets=dropped, queued_packets=queued_packets, queued_bytes=queued_bytes,
         marked_packets=_red_xstats(found[TCA_XSTATS])["marked"] if kind == "red" else 0,
     )
@@ -244,10 +262,15 @@ def _kept(kind: str, options: bytes) -> dict[str, int]:
     """The knobs in the plugins' names; the structures are the plugins' own field lists."""
     if kind == "netem":
         latency = attributes(options, sched_netem.QOPT_BYTES)[TCA_NETEM_LATENCY64]
-        return {"delay_ns": struct.unpack("=q", latency)[0]}
-    if kind not in ("tbf", "red"):
+        return {"delay_ns": struct.unpack("=q", latency)[0], "limit": u32(options, sched_netem.LIMIT_OFFSET)}
+    if kind == "prio":
+        return {"bands": u32(options, 0)}
+    if kind not in ("tbf", "red", "fq"):
         return {}
     found = attributes(options)
+    if kind == "fq":
+        numbers = {"limit": TCA_FQ_PLIMIT, "flow_limit": TCA_FQ_FLOW_PLIMIT, "slack_ns": TCA_FQ_TIMER_SLACK}
+        return {name: u32(found[number]) for name, number in numbers.items()}
     if kind == "red":
         return _red_parms(found[TCA_RED_PARMS]) | {"max_p": u32(found[TCA_RED_MAX_P])}
     kept = _tbf_parms(found[TCA_TBF_PARMS])

@@ -13,7 +13,7 @@ from pyroute2.netlink.rtnl import TC_H_ROOT
 from pyroute2.netlink.rtnl.tcmsg import sched_netem
 
 parent = TC_H_ROOT
-QOPT_BYTES = 24  # struct tc_netem_qopt, before the attributes
+QOPT_BYTES, LIMIT_OFFSET = 24, 4  # struct tc_netem_qopt, before the attributes; the limit in it
 
 
 def fix_request(request: dict[str, Any]) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import struct
 
+from emu.fabric.attributes import attributes
+
 TCA_STAB_BASE, TCA_STAB_DATA = 1, 2
 SIZE_SPEC = struct.Struct("=BBhiIIII")  # struct tc_sizespec
 LINKLAYER_ETHERNET = 1
@@ -20,6 +22,11 @@ def size_table(elided_bytes: int, full_bytes: int) -> bytes:
     lengths[elided_bytes] = full_bytes
     spec = SIZE_SPEC.pack(0, 0, 0, 0, LINKLAYER_ETHERNET, 0, 0, len(lengths))
     return _attribute(TCA_STAB_BASE, spec) + _attribute(TCA_STAB_DATA, struct.pack(f"={len(lengths)}H", *lengths))
+
+
+def entries(kept: bytes | None) -> int:
+    """Lengths in the table of a dumped queue, 0 without one; the kernel shows the table's description but not the table."""
+    return SIZE_SPEC.unpack(attributes(kept)[TCA_STAB_BASE])[-1] if kept else 0
 
 
 def _attribute(kind: int, value: bytes) -> bytes:

@@ -19,6 +19,7 @@ HOST_RUN = "/proc/self/cwd"                 # the run's folder as the host resol
 RUN = "/run/railbed-lab"                    # the same folder as the guest sees it
 IFF_UP, SIOCGIFFLAGS, SIOCSIFFLAGS = 0x1, 0x8913, 0x8914        # linux/if.h, linux/sockios.h
 RB_POWER_OFF = 0x4321FEDC                   # linux/reboot.h
+ETH_P_ALL, SOL_PACKET, PACKET_FANOUT, PACKET_FANOUT_HASH = 3, 263, 18, 0     # linux/if_packet.h
 MNT_DETACH = 2                              # sys/mount.h
 MEMORY_FOLDERS = ("/run", "/tmp", "/dev/shm")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -58,6 +59,19 @@ def loopback_up() -> None:
         request = fcntl.ioctl(control, SIOCGIFFLAGS, struct.pack("16sH14x", b"lo", 0))
         flags = struct.unpack("16sH14x", request)[1]
         fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | IFF_UP))
+
+
+def draw_hash_secret() -> None:
+    """Make the kernel draw the secret of its flow hash now, which it would do at the first packet that fq or ECMP hashes: in
+    the midst of the first measurement, whose random numbers would then differ from those of the second.
+
+    A fanout group that chooses by hash asks for it. Source: net/packet/af_packet.c, __skb_get_hash_symmetric().
+    """
+    with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL)) as group:
+        group.bind(("lo", ETH_P_ALL))
+        group.setsockopt(SOL_PACKET, PACKET_FANOUT, PACKET_FANOUT_HASH << 16 | 1)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"", ("127.0.0.1", 9))
 
 
 def stop_when_memory_ends() -> None:
@@ -114,6 +128,7 @@ def main() -> None:
             mount_host(path, path)
         socket.sethostname(spec["hostname"])
         loopback_up()
+        draw_hash_secret()
         stop_when_memory_ends()
         code = wait_for(start(spec, stdout, stderr))
         os.sync()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,7 +24,7 @@ from emu.measure.metric import Check, Metric
 from emu.nic.engine import Engine, Outcome
 from emu.nic.transport import Transport
 from emu.nic.work_request import Message
-from emu.topology.model import Port
+from emu.topology.model import Link, Port
 
 PATIENCE = 50  # times the ideal duration, and RTOS_MAX timeouts in a row, before a run counts as stuck
 RTOS_MAX = 400
@@ -61,6 +61,14 @@ class Transferred:
     def size_bytes(self) -> int:
         return sum(message.size_bytes for message in self.messages)
 
+    @cached_property
+    def connection_bytes(self) -> list[int]:
+        """What each connection has to carry, in the order of `connections`."""
+        sizes = Counter()
+        for message in self.messages:
+            sizes[message.source, message.target, message.channel] += message.size_bytes
+        return [sizes[connection] for connection in self.connections]
+
     @property
     def completion_us(self) -> float:
         """From the first packet sent to the last byte there, fabric time."""
@@ -85,22 +93,23 @@ class Transferred:
             "cnp_packets": self.total("cnps_sent"),
             "dropped_packets": sum(port.dropped_packets for port in self.delta.values()),
             "retransmitted_packets": self.total("resent_packets"),
-            "early_packets": self.total("early_packets"),
+            "reordered_ratio": self.total("reordered_packets") / max(1, self.total("placed_packets")),
             "packet_hops": sum(port.sent_packets for port in self.delta.values()),
         }
 
     def metrics(self) -> list[Metric]:
-        units = {"completion_us": "us", "delivered_bytes": "bytes", "packet_hops": "packet-hops"}
+        units = {"completion_us": "us", "delivered_bytes": "bytes", "packet_hops": "packet-hops", "reordered_ratio": "share"}
         return [Metric(name, value, units.get(name, "packets")) for name, value in self.row().items()]
 
-    def checks(self) -> list[Check]:
+    def checks(self, dead: Collection[Link] = ()) -> list[Check]:
+        """`dead`: cables that were made to fail, which may lose packets."""
         placed, misplaced = self.total("placed_bytes"), self.total("misplaced_packets")
         checks = [
             Check("messages not complete", self.outcome.left, 0, ok=not self.outcome.left, unit="messages"),
             Check("bytes not placed exactly once", abs(self.size_bytes - placed), 0, ok=placed == self.size_bytes, unit="bytes"),
             Check("packets at a wrong address", misplaced, 0, ok=not misplaced, unit="packets"),
             Check("packets for no queue pair", self.strangers, 0, ok=not self.strangers, unit="packets"),
-            *conservation.checks(self.fabric.plan, self.delta),
+            *conservation.checks(self.fabric.plan, self.delta, dead),
             fidelity.knobs_check(self.fabric),
             fidelity.backlog_check(*self.load),
         ]
@@ -114,8 +123,9 @@ class Transferred:
 
 def run_messages(
     fabric: Fabric, messages: Sequence[Message], transport: Transport, *, watch: Sequence[Port] = (), every_us: float = 0,
+    also: Callable[[], None] = lambda: None,
 ) -> Transferred:
-    """Run them all. `watch`: queues whose depth is sampled every `every_us` of fabric time (0: never)."""
+    """Run them all. Every `every_us` of fabric time (0: never) the depth of the queues in `watch` is sampled, after `also`()."""
     load, before = host.load(), snapshot(fabric)
     samples: list[Sample] = []
     with ExitStack() as closing:
@@ -123,6 +133,7 @@ def run_messages(
         engine = closing.enter_context(Engine(fabric, messages, transport))
 
         def sample() -> None:
+            also()
             at_ns = time.monotonic_ns()  # as BPF counts
             found = tuple(depth.read() for depth in depths)
             samples.append(Sample(at_ns, found, engine.placed_bytes()))

@@ -18,13 +18,14 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from emu.errors import FabricError, UsageError
-from emu.fabric import pacer
+from emu.fabric import host, pacer
 from emu.fabric.bpf_filter import INGRESS, add_clsact, attach, remove_clsact
 from emu.fabric.fabric import Fabric
 from emu.fabric.link import LO_IFINDEX
 from emu.fabric.netlink import Batch
 from emu.fabric.netns import inside
 from emu.fabric.wait import wait_until_empty
+from emu.nic import crc_steps
 from emu.nic.head import head_sum, head_words
 from emu.nic.timer import Timer
 from emu.nic.transport import Transport
@@ -82,7 +83,8 @@ class Engine:
         return self.wait(limit_s, every_ns=every_ns, sample=sample)
 
     def start(self) -> None:
-        """Put a tick on its way on every server."""
+        """Put a tick on its way on every server. Marks depend on nothing that drew random numbers before."""
+        host.fresh_randomness()
         for number, server in enumerate(self._servers):
             frame = bytes(12) + struct.pack("!H", TICK_TYPE) + struct.pack("=I", number)
             with inside(self.fabric.netlink(server).netns), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as raw:
@@ -156,6 +158,8 @@ class Engine:
             if len(own) > QPS_PER_SERVER:
                 raise UsageError(f"{server} has {len(own)} queue pairs; its NICs' timer looks after {QPS_PER_SERVER}: use fewer")
             self._loaded.map("nic_servers").update(number, qpn_first=min(own), qps=len(own))
+        if self.transport.icrc:
+            self._loaded.map("nic_crc_steps").write_from(0, crc_steps.table())
         self._loaded.map("nic_progress").update(0, remaining=len(self.work.messages))
         self._loaded.map("nic_settings").update(0, **self._settings(scale, mtu_bytes))
 
@@ -180,6 +184,7 @@ class Engine:
             "elided": int(self.fabric.elided),
             "dcqcn": int(transport.cc == "dcqcn"),
             "paced": int(transport.cc == "dcqcn" and self.fabric.paced),
+            "icrc": int(transport.icrc),
         }
 
     def _line_bps(self) -> int:

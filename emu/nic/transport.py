@@ -32,7 +32,10 @@ class Dcqcn:
 
 @dataclass(frozen=True, kw_only=True)
 class Transport:
-    """window_packets: in flight per queue pair. rto_ns: fabric time without progress after which a sender repairs."""
+    """window_packets: in flight per queue pair. rto_ns: fabric time without progress after which a sender repairs.
+
+    icrc: every frame carries its iCRC (without it 0), and the receiver drops one whose iCRC is wrong.
+    """
 
     transport: str = "sr"
     cc: str = "none"
@@ -40,6 +43,7 @@ class Transport:
     ack_every: int = 4
     reorder_packets: int = 128
     rto_ns: int = us(500)
+    icrc: bool = False
     dcqcn: Dcqcn = Dcqcn()
 
     def __post_init__(self) -> None:

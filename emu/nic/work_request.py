@@ -8,6 +8,7 @@ of NCCL is such a message too, 64 bytes in the other direction, and the data wai
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -16,7 +17,7 @@ from emu.topology.model import Port
 
 CLEAR_TO_SEND_BYTES = 64
 FIRST_QPN = 16  # 0 and 1 are InfiniBand's management queue pairs
-WAITS_OFFSET = 32
+U32_MAX = (1 << 32) - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,36 +101,51 @@ def arrange(messages: Sequence[Message]) -> Work:
 
 def check(messages: Sequence[Message]) -> None:
     for index, message in enumerate(messages):
-        what = f"message {index} from {message.source} to {message.target}"
-        if message.size_bytes < 1:
-            raise UsageError(f"{what} has {message.size_bytes} bytes; want at least 1")
-        if message.source == message.target:
-            raise UsageError(f"{what}: a NIC does not send to itself")
-        for before in message.after:
-            if not 0 <= before < index:
-                raise UsageError(f"{what} waits for message {before}; want one that is listed before it")
-            if messages[before].target.node != message.source.node:
-                raise UsageError(f"{what} waits for message {before}, which arrives on {messages[before].target.node}")
+        if fault := _fault(messages, index, message):
+            raise UsageError(f"message {index} from {message.source} to {message.target} {fault}")
+
+
+def _fault(messages: Sequence[Message], index: int, message: Message) -> str | None:
+    if message.size_bytes < 1:
+        return f"has {message.size_bytes} bytes; want at least 1"
+    if message.source == message.target:
+        return "stays where it is: a NIC does not send to itself"
+    for before in message.after:
+        if not 0 <= before < index:
+            return f"waits for message {before}; want one that is listed before it"
+        if messages[before].target.node != message.source.node:
+            return f"waits for message {before}, which arrives on {messages[before].target.node}"
+    return None
 
 
 def request_table(work: Work, mtu_bytes: int, layout: struct.Struct) -> tuple[bytearray, bytearray]:
     """(requests, releases) as nic.h has them; `layout` packs one request, fields in its order."""
     requests = bytearray(layout.size * len(work.messages))
-    released: list[list[int]] = [[] for _ in work.messages]
-    for index, message in enumerate(work.messages):
-        for before in message.after:
-            released[before].append(work.slot[index])
-    releases: list[int] = []
+    releases, counts = release_table(work)
+    first = at = 0
     for end in work.ends.values():
         psn = address = 0
         for number, index in enumerate(end.requests):
-            message, first = work.messages[index], len(releases)
+            message, released = work.messages[index], counts[at]
             packets = -(-message.size_bytes // mtu_bytes)
-            releases += released[index]
             layout.pack_into(
-                requests, layout.size * work.slot[index], address, 0, end.qpn, message.size_bytes, psn, packets,
-                len(message.after), first, len(released[index]), number,
+                requests, layout.size * at, address, 0, end.qpn, message.size_bytes, psn, packets, len(message.after), first,
+                released, number,
             )
+            at += 1
+            first += released
             psn += packets
             address += packets * mtu_bytes
-    return requests, bytearray(struct.pack(f"={2 * len(releases)}I", *(word for slot in releases for word in (slot, 0))))
+    return requests, bytearray(releases.tobytes())
+
+
+def release_table(work: Work) -> tuple[array, list[int]]:
+    """What each request releases, in the order of the slots: (struct nic_release, one after the other; how many for each).
+
+    By sorting integers, because a list per message takes longer to make than all else.
+    """
+    slot, counts = work.slot, [0] * len(work.messages)
+    pairs = [slot[before] << 32 | index for index, message in enumerate(work.messages) for before in message.after]
+    for pair in pairs:
+        counts[pair >> 32] += 1
+    return array("Q", [slot[pair & U32_MAX] for pair in sorted(pairs)]), counts

@@ -100,7 +100,14 @@ def rates(result: Result) -> str:
     for row in result.rows or [{}]:
         rate_gbps = row.get("rate_gbps", result.parameters.get("rate_gbps"))
         pairs[rate_gbps, row.get("dilation", result.dilation)] = None
-    return f"links: {'; '.join(_rates(*pair) for pair in pairs)}; times are fabric time"
+    return f"links: {'; '.join(_rates(*pair) for pair in pairs)}; times are fabric time{_on_the_wire(result)}"
+
+
+def _on_the_wire(result: Result) -> str:
+    """Whether packets had their payload and iCRC, where a run can choose."""
+    named = {"payload": "payload", "icrc": "iCRC"}
+    said = [f"{named[key]} {result.parameters[key]}" for key in named if isinstance(result.parameters.get(key), str)]
+    return f"; {', '.join(said)}" if said else ""
 
 
 def with_varied(result: Result, columns: Sequence[Column]) -> list[Column]:

@@ -37,6 +37,7 @@ COMMON = {
         "how a leaf chooses the uplink",
         choices=("ecmp", "eecmp", "path", "spray", "spray_random", "spray_rr", "flowlet", "ddc"),
     ),
+    "hash_seed": Parameter(str, "per_switch", "ECMP's seeds; shared polarizes on purpose", choices=("per_switch", "shared")),
     "algo": Parameter(
         str,
         "ring",
@@ -54,6 +55,7 @@ COMMON = {
     "window_packets": Parameter(int, 256, "packets in flight per queue pair", "packets", minimum=1, maximum=1024),
     "rto_us": Parameter(int, 2000, "time without progress after which a NIC sends again", "us", minimum=10),
     "payload": Parameter(str, "elided", "carry the payload, or only account for it", choices=("elided", "full")),
+    "icrc": Parameter(str, "off", "compute and check the iCRC of every packet; off leaves it 0", choices=("off", "on")),
     "dilation": Parameter(int, 0, "how much slower than the fabric the kernel runs it; 0 chooses", minimum=0),
     "buffer_bytes": Parameter(int, mib(16), "room of a port's queue; what does not fit is dropped", "bytes", minimum=1),
     "scale_up": Parameter(

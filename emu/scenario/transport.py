@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def transport(p: Values) -> Transport:
-    """From `transport`, `cc`, `window_packets` and `rto_us`; an ACK comes at least once a quarter of the window."""
+    """From `transport`, `cc`, `window_packets`, `rto_us` and `icrc`; an ACK comes at least once a quarter of the window."""
     from emu.nic.transport import Transport
 
     return Transport(transport=p.transport, cc=p.cc, window_packets=p.window_packets, rto_ns=us(p.rto_us),
-                     ack_every=max(1, min(Transport.ack_every, p.window_packets // 4)))
+                     icrc=p.icrc == "on", ack_every=max(1, min(Transport.ack_every, p.window_packets // 4)))

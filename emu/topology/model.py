@@ -27,6 +27,14 @@ class Port:
     def __str__(self) -> str:
         return f"{self.node}:{self.ifname}"
 
+    @classmethod
+    def parse(cls, text: str) -> Port:
+        """The inverse of str(); TopologyError for what is no NODE:INTERFACE."""
+        node, colon, ifname = text.partition(":")
+        if not node or not colon:
+            raise TopologyError(f"{text!r} is no port; want NODE:INTERFACE, such as leaf0:up0")
+        return cls(node, ifname)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
@@ -70,8 +78,9 @@ class Link:
         if self.cables < 1:
             raise TopologyError(f"link {self.a} - {self.b}: {self.cables} cables; want at least 1")
         if not RATE_MIN_BPS <= self.rate_bps / self.cables <= RATE_MAX_BPS:
+            where = f" on each of {self.cables} cables" if self.cables > 1 else ""
             each_gbps = self.rate_bps / self.cables / 1e9
-            raise TopologyError(f"link {self.a} - {self.b}: rate {each_gbps:g} Gb/s a cable; want 1 to 1600 Gb/s")
+            raise TopologyError(f"link {self.a} - {self.b}: rate {each_gbps:g} Gb/s{where}; want 1 to 1600 Gb/s")
         if self.delay_ns < 0:
             raise TopologyError(f"link {self.a} - {self.b}: delay {self.delay_ns} ns; want 0 or more")
 

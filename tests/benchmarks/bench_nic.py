@@ -3,6 +3,7 @@
 A hop is a packet, data or ACK, that leaves a queue; every port has TBF, switch ports RED too. `leaf_spine`: NICs send to
 the other group of leaves, so that each packet takes four hops. `right_neighbour`: 640 GPUs (80 servers under 64-port
 leaves), each sends 16 MiB to its right neighbour on the rail. Both payloads must give the same virtual time and bytes.
+`million_requests`: 2^20 requests of one packet, a chain round a ring of 64 NICs: each waits for the one from the left.
 
 The guest can't see wall time: it says when a phase ends, and this process looks at its clock.
 """
@@ -17,7 +18,7 @@ from pathlib import Path
 from emu.bpf.build import build as build_bpf
 from emu.errors import FabricError
 from emu.lab import guest
-from emu.topology.model import Port, nic
+from emu.topology.model import nic
 from emu.topology.queue_profile import EcnProfile, QueueProfile
 from emu.topology.spine_leaf import SpineLeaf
 from emu.units import gbps, mib
@@ -31,8 +32,9 @@ RUN_LIMIT_S = 60  # of kernel time
 SHAPES = {
     "leaf_spine": {"servers": 16, "leaf_down": 8, "leaf_up": 8, "stride": 8, "size_bytes": mib(24)},
     "right_neighbour": {"servers": 80, "leaf_down": 64, "leaf_up": 64, "stride": 1, "size_bytes": mib(16)},
+    "million_requests": {"servers": 8, "leaf_down": 8, "leaf_up": 8, "stride": 1, "size_bytes": 1024, "rounds": 1 << 14},
 }
-CASES = [("leaf_spine", "elided"), ("leaf_spine", "full"), ("right_neighbour", "elided")]
+CASES = [("leaf_spine", "elided"), ("leaf_spine", "full"), ("right_neighbour", "elided"), ("million_requests", "elided")]
 HERE = Path(__file__).resolve()
 
 
@@ -70,6 +72,8 @@ def run(progress: object) -> dict:
             "ratio_to_goal_full": {"value": rate["leaf_spine", "full"] / GOAL_HOPS_PER_S["full"], "unit": "ratio"},
             "payloads_equal": {"value": all(elided[k] == full[k] for k in ("completion_us", "queue_bytes")), "unit": "bool"},
             "gpus_640_s": {"value": rows[2]["total_s"], "unit": "s"},
+            "million_requests_s": {"value": rows[3]["load_s"] + rows[3]["run_s"], "unit": "s"},
+            "million_requests_bytes": {"value": rows[3]["memory_bytes"], "unit": "bytes"},
         },
         "rows": rows,
     }
@@ -88,7 +92,8 @@ def measure(shape: str, payload: str) -> dict:
     result = clock.seen["counted"][1]
     run_s = at["ran"] - at["loaded"]
     return {
-        "case": shape, "payload": payload, "gpus": result["gpus"], "packet_hops": result["packet_hops"],
+        "case": shape, "payload": payload, "gpus": result["gpus"], "requests": result["requests"],
+        "memory_bytes": result["memory_bytes"], "packet_hops": result["packet_hops"],
         "packet_hops_per_s": result["packet_hops"] / run_s, "completion_us": result["completion_us"],
         "queue_bytes": result["queue_bytes"], "boot_s": at["imported"] - booted, "build_s": at["built"] - at["imported"],
         "load_s": at["loaded"] - at["built"], "run_s": run_s, "destroy_s": ended - at["counted"], "total_s": ended - booted,
@@ -104,7 +109,6 @@ def in_guest(shape: str, payload: str) -> None:
     from emu.measure.counters import difference, snapshot
     from emu.nic.engine import Engine
     from emu.nic.transport import Transport
-    from emu.nic.work_request import Message
     from emu.scale import Scale
     from emu.topology.plan import make_plan
 
@@ -116,15 +120,9 @@ def in_guest(shape: str, payload: str) -> None:
         queue=QueueProfile(buffer_bytes=mib(16), ecn=EcnProfile(kmin_bytes=800_000, kmax_bytes=3_200_000, pmax=0.2)),
     ).topology()
 
-    def target(source: Port) -> Port:
-        server = int(source.node.removeprefix("srv"))
-        return Port(f"srv{(server + case['stride']) % case['servers']}", source.ifname)
-
-    sources = [nic(server, gpu) for server in range(case["servers"]) for gpu in range(8)]
-    messages = [Message(source=source, target=target(source), size_bytes=case["size_bytes"]) for source in sources]
     with Fabric(make_plan(cluster, seed=1), Scale(dilation=DILATION), elided=payload == "elided") as fabric:
         say("built")
-        before = snapshot(fabric)
+        before, messages = snapshot(fabric), chain(case)
         with Engine(fabric, messages, Transport(window_packets=WINDOW_PACKETS)) as engine:
             say("loaded")
             outcome = engine.run(RUN_LIMIT_S)
@@ -132,8 +130,30 @@ def in_guest(shape: str, payload: str) -> None:
         if outcome.left:
             raise FabricError(f"{outcome.left} messages are not complete after {RUN_LIMIT_S} s")
         delta = difference(before, snapshot(fabric))
-        say("counted", gpus=len(sources), packet_hops=sum(port.sent_packets for port in delta.values()),
+        say("counted", gpus=8 * case["servers"], requests=len(messages), memory_bytes=memory_bytes(),
+            packet_hops=sum(port.sent_packets for port in delta.values()),
             queue_bytes=sum(port.sent_bytes for port in delta.values()), completion_us=outcome.elapsed_ns / DILATION / 1000)
+
+
+def chain(case: dict) -> list:
+    """Every NIC to the one `stride` servers on, `rounds` times, each time after what came to its server from the left."""
+    from emu.nic.work_request import Message
+
+    servers = case["servers"]
+    pairs = [(nic(server, gpu), nic((server + case["stride"]) % servers, gpu)) for server in range(servers) for gpu in range(8)]
+    left = [pairs.index((nic((server - case["stride"]) % servers, gpu), nic(server, gpu))) for server in range(servers)
+            for gpu in range(8)]
+    return [
+        Message(source=source, target=target, size_bytes=case["size_bytes"], after=(before + left[at],) if before >= 0 else ())
+        for before in range(-len(pairs), (case.get("rounds", 1) - 1) * len(pairs), len(pairs))
+        for at, (source, target) in enumerate(pairs)
+    ]
+
+
+def memory_bytes() -> int:
+    """What the whole guest uses, maps and programs included: proc_meminfo(5)."""
+    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return (int(lines["MemTotal"].split()[0]) - int(lines["MemAvailable"].split()[0])) * 1024
 
 
 if __name__ == "__main__":

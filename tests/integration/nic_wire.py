@@ -17,6 +17,18 @@ RECORD_BYTES = 256 << 20
 BTH, AETH, SACK_BITS, RETH = 42, 54, 62, 54
 WRITE_IMM, ACK, CNP = 0x0B, 0x11, 0x81
 NAK = 0x60
+HEADERS_BYTES = 78  # of data, iCRC included
+LENGTHS = (16, 38)  # of IP and UDP
+
+
+def whole(raw: bytes, elided_bytes: int) -> bytes:
+    """The frame as it was meant: with the lengths and the zeros of the payload if it travelled without."""
+    if not elided_bytes or raw[BTH] != WRITE_IMM or len(raw) != HEADERS_BYTES:
+        return raw
+    frame = bytearray(raw[:-4] + bytes(elided_bytes) + raw[-4:])
+    for at in LENGTHS:
+        frame[at : at + 2] = (int.from_bytes(frame[at : at + 2], "big") + elided_bytes).to_bytes(2, "big")
+    return bytes(frame)
 
 
 @dataclass(frozen=True)

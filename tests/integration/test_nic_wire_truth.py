@@ -19,6 +19,7 @@ from emu.topology.plan import make_plan
 from emu.topology.queue_profile import EcnProfile, QueueProfile
 from emu.topology.spine_leaf import SpineLeaf
 from emu.units import gbps, ms
+from tests.integration.nic_wire import whole
 
 pytestmark = [pytest.mark.needs_marker, pytest.mark.needs_tshark]
 
@@ -28,14 +29,14 @@ FIELDS = ("frame.time_epoch", "frame.len", "infiniband.bth.opcode", "infiniband.
           "infiniband.aeth.syndrome", "infiniband.invariant.crc", "_ws.malformed", "ip.checksum.status")
 
 
-def capture(path: Path, elided: bool) -> int:
+def capture(path: Path, elided: bool, icrc: bool) -> int:
     """Three NICs to one through a shallow queue that marks: data, repairs, ACK, SACK and CNP; as the receiver's NIC sees it."""
     shape = SpineLeaf(servers=4, gpus_per_server=1, wiring="rail", leaf_down=4, leaf_up=0, rate_bps=gbps(400),
                       queue=QueueProfile(buffer_bytes=60_000, ecn=EcnProfile(kmin_bytes=8_000, kmax_bytes=16_000, pmax=0.2)))
     messages = with_credit(
         Message(source=nic(1 + k, 0), target=nic(0, 0), size_bytes=size) for size in SIZES for k in range(3)
     )
-    setting = Transport(cc="dcqcn", window_packets=128, reorder_packets=8, rto_ns=ms(0.2))
+    setting = Transport(cc="dcqcn", icrc=icrc, window_packets=128, reorder_packets=8, rto_ns=ms(0.2))
     scale = Scale(dilation=DILATION, catch_up_ns=500_000)
     with Fabric(make_plan(shape.topology(), seed=1), scale, elided=elided) as fabric:
         with Capture(fabric, nic(0, 0)) as recorded, Engine(fabric, messages, setting) as engine:
@@ -53,13 +54,14 @@ def dissect(path: Path) -> list[dict[str, str]]:
     return [dict(zip(FIELDS, line.split("|"), strict=True)) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.parametrize("icrc", [False, True], ids=["filled-in", "sent"])
 @pytest.mark.parametrize("elided", [False, True], ids=["full", "elided"])
-def test_tshark_dissects_every_packet_without_a_malformed_one(tmp_path, elided):
+def test_tshark_dissects_every_packet_without_a_malformed_one(tmp_path, elided, icrc):
     from emu.roce.icrc import verify
     from scapy.utils import RawPcapNgReader
 
     path = tmp_path / "nic.pcapng"
-    written = capture(path, elided)
+    written = capture(path, elided, icrc)
     rows = [row for row in dissect(path) if row["infiniband.bth.opcode"]]
     kinds = collections.Counter(int(row["infiniband.bth.opcode"]) for row in rows)
     assert len(rows) <= written and min(kinds[0x0B], kinds[0x11]) > 100 and kinds[0x81] > 0, f"{kinds} of {written}"
@@ -70,5 +72,5 @@ def test_tshark_dissects_every_packet_without_a_malformed_one(tmp_path, elided):
     assert max(int(row["frame.len"]) for row in rows) == 4174
     times = [float(row["frame.time_epoch"]) for row in rows]
     assert times == sorted(times) and times[-1] < 10.0 / DILATION * 60
-    frames = [frame for frame, *_ in RawPcapNgReader(str(path)) if frame[12:14] == b"\x08\0"]
+    frames = [whole(frame, 4096 * elided) for frame, *_ in RawPcapNgReader(str(path)) if frame[12:14] == b"\x08\0"]
     assert frames and all(map(verify, frames)), "an iCRC is wrong"

@@ -1,0 +1,60 @@
+"""Traffic that load balancers are compared with: pairs of NICs, every flow across the spines.
+
+permutation   every NIC sends to one and receives from one, none to its own leaf: the most that a non-blocking fabric carries
+groups        NICs in groups that exchange all to all, strided over the leaves as experts are over a cluster
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from emu.errors import UsageError
+from emu.topology.model import Port, Topology
+
+
+def nics_by_leaf(topology: Topology) -> dict[str, list[Port]]:
+    """Access switch -> the NICs under it, in the order of the servers."""
+    servers = {server.name for server in topology.servers}
+    under: dict[str, list[Port]] = {}
+    for link in topology.links:
+        if link.a.node in servers:
+            under.setdefault(link.b.node, []).append(link.a)
+    return under
+
+
+def permutation(topology: Topology, rng: Random) -> list[tuple[Port, Port]]:
+    """(source, target) for every NIC, at random but never under one leaf.
+
+    UsageError if a leaf has more than half of all NICs: then some flow has to stay under it.
+    """
+    under = nics_by_leaf(topology)
+    everyone = [(leaf, port) for leaf, ports in under.items() for port in ports]
+    most = max(map(len, under.values()))
+    if 2 * most > len(everyone):
+        raise UsageError(f"a leaf has {most} of {len(everyone)} NICs; a permutation across leaves wants at most half under one")
+    rng.shuffle(everyone)
+    targets = everyone[:]
+    rng.shuffle(targets)
+    for place, (leaf, _) in enumerate(everyone):
+        if targets[place][0] == leaf:
+            _swap_away(place, everyone, targets, rng)
+    return [(source, target) for (_, source), (_, target) in zip(everyone, targets, strict=True)]
+
+
+def _swap_away(place: int, sources: Sequence[tuple[str, Port]], targets: list[tuple[str, Port]], rng: Random) -> None:
+    """Exchange this target with one at random so that neither of the two is under its source's leaf."""
+    leaf, own = sources[place][0], targets[place][0]
+    fits = [other for other in range(len(sources)) if targets[other][0] != leaf and sources[other][0] != own]
+    other = rng.choice(fits)
+    targets[place], targets[other] = targets[other], targets[place]
+
+
+def groups(topology: Topology, size: int) -> list[list[Port]]:
+    """NICs in groups of `size`: group g has NICs g, g + n, g + 2n, … of n groups. UsageError if they don't come out even."""
+    everyone = [port for ports in nics_by_leaf(topology).values() for port in ports]
+    if size < 2 or len(everyone) % size:
+        fits = [str(n) for n in range(2, len(everyone) + 1) if len(everyone) % n == 0]
+        raise UsageError(f"groups of {size} of {len(everyone)} NICs; want one of {', '.join(fits)}")
+    count = len(everyone) // size
+    return [everyone[first::count] for first in range(count)]
