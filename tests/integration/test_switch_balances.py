@@ -63,7 +63,7 @@ def test_packets_overtake_each_other_under_spray_which_sr_takes_and_gbn_pays_for
     took, paid = (run(mode, all_to_all(), transport=transport) for transport in ("sr", "gbn"))
     complete(took)
     complete(paid)
-    assert took.sum_of("early_packets") > 500, f"{took.sum_of('early_packets')} of {took.sum_of('sent_packets')} early: no test"
+    assert took.sum_of("early_packets") > 100, f"{took.sum_of('early_packets')} of {took.sum_of('sent_packets')} early: no test"
     assert took.sum_of("resent_packets") == 0, f"sr resent {took.sum_of('resent_packets')} packets"
     resent, sent = paid.sum_of("resent_packets"), paid.sum_of("sent_packets")
     assert resent > 0.5 * sent, f"gbn resent {resent} of {sent}"
