@@ -35,13 +35,13 @@ class Balance:
         self.transferred = transferred
         self.plan = transferred.fabric.plan
         self.uplinks = uplinks_of(self.plan)
-        self._leaf_of = {nic: port.peer.node for nic, port in self.plan.ports.items() if port.peer.node in self.uplinks}
+        self.leaf_of = {nic: port.peer.node for nic, port in self.plan.ports.items() if port.peer.node in self.uplinks}
 
     @cached_property
     def flows(self) -> Counter[str]:
         """Leaf -> connections that leave it by an uplink."""
-        return Counter(self._leaf_of[source] for source, target, _ in self.transferred.connections
-                       if self._leaf_of[source] != self._leaf_of[target])
+        return Counter(self.leaf_of[source] for source, target, _ in self.transferred.connections
+                       if self.leaf_of[source] != self.leaf_of[target])
 
     @cached_property
     def spreads(self) -> dict[str, Spread]:
@@ -57,7 +57,7 @@ class Balance:
         for message in self.transferred.messages:
             sent[message.source] += message.size_bytes
             received[message.target] += message.size_bytes
-            leaves = self._leaf_of[message.source], self._leaf_of[message.target]
+            leaves = self.leaf_of[message.source], self.leaf_of[message.target]
             if leaves[0] != leaves[1]:
                 up[leaves[0]] += message.size_bytes
                 down[leaves[1]] += message.size_bytes

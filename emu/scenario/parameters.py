@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from emu.collectives.catalogue import ALL_REDUCE
 from emu.errors import unknown
 from emu.scenario.choice import ParameterSet, ValueOrList
 from emu.scenario.parameter import Parameter
@@ -42,7 +43,7 @@ COMMON = {
         str,
         "ring",
         "collective algorithm",
-        choices=("ring", "single_tree", "tree", "nvls", "nvls_tree", "collnet_direct", "collnet_chain"),
+        choices=tuple(ALL_REDUCE),
     ),
     "size_bytes": Parameter(int, mib(1), "message size", "bytes", minimum=1),
     "qps": Parameter(int, 1, "queue pairs per connection", minimum=1, maximum=128),

@@ -80,6 +80,8 @@ class Runner:
         except KeyboardInterrupt:
             self._save(len(combinations))
             return Finished(self._so_far(len(combinations)), interrupted=True)
+        if self.scenario.conclude:
+            self.result.conclusions = {metric.name: metric for metric in self.scenario.conclude(self.result)}
         self.result.checks += [self._completed(len(combinations)), self._every_setting_read()]
         self._write(self.result)
         return Finished(self.result, failure=expectation(self.scenario, self.result) if self.result.valid else None)
