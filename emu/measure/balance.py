@@ -25,7 +25,7 @@ def uplinks_of(plan: Plan) -> dict[str, list[Port]]:
     servers = {server.name for server in plan.topology.servers}
     access = {port.peer.node for node in plan.nodes if node.name in servers for port in node.ports}
     return {node.name: [port.port for port in node.ports if port.peer.node not in servers]
-            for node in plan.nodes if node.name in access}
+            for node in plan.nodes if node.forwards and node.name in access}
 
 
 class Balance:
@@ -41,7 +41,7 @@ class Balance:
     def flows(self) -> Counter[str]:
         """Leaf -> connections that leave it by an uplink."""
         return Counter(self.leaf_of[source] for source, target, _ in self.transferred.connections
-                       if self.leaf_of[source] != self.leaf_of[target])
+                       if self.leaf_of.get(source) != self.leaf_of.get(target))
 
     @cached_property
     def spreads(self) -> dict[str, Spread]:
@@ -57,7 +57,7 @@ class Balance:
         for message in self.transferred.messages:
             sent[message.source] += message.size_bytes
             received[message.target] += message.size_bytes
-            leaves = self.leaf_of[message.source], self.leaf_of[message.target]
+            leaves = self.leaf_of.get(message.source), self.leaf_of.get(message.target)  # None: a cable between GPUs
             if leaves[0] != leaves[1]:
                 up[leaves[0]] += message.size_bytes
                 down[leaves[1]] += message.size_bytes
