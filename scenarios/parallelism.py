@@ -48,6 +48,7 @@ COLUMNS = [
 
 
 def topology(p):
+    nic_of(p)   # refuses a wrong file before anything is built
     rails = spine_leaf(p, gpus(p))
     joined = with_scale_up(rails, described(p)) if described(p) else rails
     return with_metronomes(joined, clock(p).rate_bps)

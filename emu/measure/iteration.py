@@ -88,6 +88,7 @@ class Iteration:
         return [
             Metric("iteration_us", end_ns(self.bars) / 1000, "us", note=self.emulated.said),
             Metric("iteration_bound_us", end_ns(self.bound) / 1000, "us", note="every communication at its busiest link's rate"),
+            *([Metric("nic_of_gpu", " ".join(map(str, self.chain.nic_of)), "NIC")] if self.chain.nic_of else []),
             *self.transferred.metrics(),
         ]
 

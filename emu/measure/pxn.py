@@ -25,8 +25,10 @@ def row(schedule: Schedule, transferred: Transferred) -> dict[str, object]:
 
 
 def curve(rows: Sequence[Row]) -> list[Series]:
-    sizes = [float(row["size_bytes"]) for row in rows]
-    return [Series("time (µs)", "all-to-all", "bytes of each GPU", sizes, [row["completion_us"] for row in rows], log=True)]
+    """Time against size; a panel for each pattern and number of uplinks, which the rows share."""
+    panel = f"µs, {rows[0]['pattern']}, {rows[0]['leaf_up']} uplinks"
+    sizes, times = [float(row["size_bytes"]) for row in rows], [row["completion_us"] for row in rows]
+    return [Series(panel, "time", "bytes of each GPU", sizes, times, log=True)]
 
 
 def pairs(rows: Sequence[Row], apart: Sequence[str]) -> Iterator[tuple[Row, Row]]:

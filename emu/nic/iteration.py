@@ -23,12 +23,16 @@ RINGS = ("all_reduce", "reduce_scatter", "all_gather")
 
 @dataclass(frozen=True)
 class Chain:
-    """`ends`: by event, the messages with which it has ended everywhere. `transfer_bytes`: (kind, link) of the schedules."""
+    """`ends`: by event, the messages with which it has ended everywhere. `nic_of`: as in Cluster.
+
+    `transfer_bytes`: of the schedules, by (kind of traffic, kind of link).
+    """
 
     events: Sequence[Event]
     messages: Sequence[Message]
     ends: Sequence[Indexes]
     transfer_bytes: Counter[tuple[str, str]]
+    nic_of: tuple[int, ...]
 
 
 def kind_of(channel: int) -> str:
@@ -42,7 +46,7 @@ def chain(events: Sequence[Event], cluster: Cluster, clock: ComputeClock, *, pxn
     for event in events:
         build.add(event)
     ends = [tuple({index for indexes in ended.values() for index in indexes}) for ended in build.ended]
-    return Chain(events, build.requests.messages, ends, build.transfer_bytes)
+    return Chain(events, build.requests.messages, ends, build.transfer_bytes, cluster.nic_of)
 
 
 @dataclass

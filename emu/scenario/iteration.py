@@ -28,7 +28,7 @@ def emulated(p: Values) -> Emulated:
 
 
 def clock(p: Values) -> ComputeClock:
-    return ComputeClock.for_events(emulated(p).events, p.mtu)
+    return ComputeClock.for_times((event.duration_ns for event in emulated(p).events), p.mtu)
 
 
 def links(p: Values) -> Links:

@@ -34,7 +34,7 @@ class Emulated:
 
 def of_job(job: Job, layers: int, scale_down: int) -> Emulated:
     """The first `layers` of the model (0: all), spread over the stages as the job's. UsageError: fewer layers than stages."""
-    cut = replace(job, model=replace(job.model, layers=_first("layers", layers, job.model.layers, job.pp)))
+    cut = replace(job, model=replace(job.model, layers=_first(layers, job.model.layers, job.pp)))
     return Emulated(
         whole=sent_by_kind(iteration(job)), formula=closed_forms(job), events=scaled(iteration(cut), scale_down), ranks=job.ranks,
         said=f"emulated: {cut.model.layers} of {job.model.layers} layers, 1/{scale_down} of bytes and compute time",
@@ -50,7 +50,7 @@ def of_simai(path: str, layers: int, dp: int, scale_down: int) -> Emulated:
     replicas = min(dp, workload.dp)
     if replicas % workload.ep:
         raise UsageError(f"dp={dp}: {path} has ep {workload.ep}, which shares experts evenly; want a multiple of {workload.ep}")
-    lines = _first("layers", layers, len(workload.layers), 1)
+    lines = _first(layers, len(workload.layers))
     gpus = workload.tp * workload.pp * replicas
     cut = replace(workload, gpus=gpus, layers=workload.layers[:lines])
     unsent = f"; {workload.pp_sent_bytes} bytes a rank between stages are not sent" if workload.pp > 1 else ""
@@ -71,8 +71,8 @@ def scaled(events: Sequence[Event], divisor: int) -> tuple[Event, ...]:
     )
 
 
-def _first(name: str, wanted: int, there: int, least: int) -> int:
-    """`wanted` of those that are there, 0 for all."""
-    if wanted > there or 0 < wanted < least:
-        raise UsageError(f"{name}={wanted}; want {least} to {there}, or 0 for all")
-    return wanted or there
+def _first(wanted: int, there: int, least: int = 1) -> int:
+    """`wanted` of those that are there, at most all; 0 for all."""
+    if 0 < wanted < least:
+        raise UsageError(f"layers={wanted} on pp={least} stages; want at least {least}, or 0 for all")
+    return min(wanted, there) or there
