@@ -31,7 +31,7 @@ class Measured:
 
     @property
     def ideal_us(self) -> float:
-        """Frames of the flows at line rate through the busiest NIC, but for the first one; no start time, no latency."""
+        """Frames of the flows, but for the first, at line rate through the busiest NIC; no start time, no latency."""
         fabric, load = self.transferred.fabric, Counter()
         for index in self.flows.indexes:
             source, target, size_bytes, _, _ = self.flows.messages[index]
@@ -44,7 +44,8 @@ class Measured:
     def row(self) -> dict[str, object]:
         ascending = sorted(self.completion_us)
         return {
-            "rate_gbps": self._rate_gbps, "flows": len(ascending), "flow_bytes": sum(flow.size_bytes for flow in self.flows.matrix.flows),
+            "rate_gbps": self._rate_gbps, "flows": len(ascending),
+            "flow_bytes": sum(flow.size_bytes for flow in self.flows.matrix.flows),
             "notices": self.flows.notices, "fct_p50_us": percentile(ascending, 0.5), "fct_p99_us": percentile(ascending, 0.99),
             "fct_max_us": ascending[-1], "last_us": max(self.ended_us), "ideal_us": self.ideal_us,
         }

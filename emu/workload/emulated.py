@@ -18,11 +18,15 @@ from emu.workload.job import Job
 from emu.workload.simai import read_simai, simai_events
 
 
+MOST_BYTES = 100_000_000_000  # of all ranks: ten minutes or so
+
+
 @dataclass(frozen=True, kw_only=True)
 class Emulated:
     """`whole`: bytes by kind that all ranks send in the whole iteration, from its events; `formula`: by closed form, or None.
 
     `events` are those that are emulated, on `ranks` GPUs; `said` is how they differ from the whole.
+    UsageError: they send too much to be emulated.
     """
 
     whole: Mapping[str, Fraction]
@@ -30,6 +34,13 @@ class Emulated:
     events: Sequence[Event]
     ranks: int
     said: str
+
+    def __post_init__(self) -> None:
+        sent = int(sum(sent_by_kind(self.events).values()))
+        if sent > MOST_BYTES:
+            raise UsageError(
+                f"{sent // 10**6:,} MB to emulate; want at most {MOST_BYTES // 10**6:,} MB: a larger scale_down, or fewer layers"
+            )
 
 
 def of_job(job: Job, layers: int, scale_down: int) -> Emulated:
