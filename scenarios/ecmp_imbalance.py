@@ -26,7 +26,7 @@ PARAMETERS = parameters.select(
     "buffer_bytes", "dilation", "payload", "icrc", "hash_seed",
     gpus=64, wiring="single", lb=("ecmp", "path", "spray", "ddc"), qps=4, size_bytes=mib(16), transport="sr", cc="none",
     rto_us=100,             # many times what a packet can wait here
-    window_packets=16,      # what the path holds, one and a half times; with more, queues stand and senders unsettle each other
+    window_packets=8,       # four queue pairs fill the path; with much more, queues stand and senders unsettle each other
     traffic=Parameter(str, ("permutation", "all_to_all"), "who sends to whom", choices=tuple(traffic.PATTERNS)),
     group_gpus=Parameter(int, 16, "NICs that exchange all to all", minimum=2),
     fail=Parameter(str, "", "uplink whose cable dies, as leaf0:up0"),

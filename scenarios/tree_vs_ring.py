@@ -5,14 +5,13 @@
 AllReduce of begin_bytes to end_bytes, each factor times the one before, as nccl-tests' -b -e -f; protocol Simple, see
 emu/nic/collective.py. algo=ring: a channel for each rail. tree: the reference article's single binary tree over all GPUs.
 double_tree: NCCL's, over servers. The scale-up domain takes no time, so that what is compared is the network's share.
-DCQCN and a window as large as NCCL's buffer (4 MiB): what a NIC really has, so that an incast fills queues and is answered by CNPs.
+DCQCN, and a window as large as NCCL's buffer (4 MiB), as NICs have none of their own: an incast fills queues and is answered.
 Expect: the trees win small sizes, the ring large ones, at 95 % of the physical busbw and next to no mark. About 60 s, lab kernel.
 At real size: --set gpus=480,640 --set leaf_down=64 --set leaf_up=64 (60 servers are under one set of leaves, 80 are not).
 """
 
 from emu.measure import collective
 from emu.measure.collective import Collective
-from emu.measure.metric import Metric
 from emu.measure.transfers import run_messages
 from emu.nic.collective import ALGORITHMS, all_reduce
 from emu.scenario import Column, Outcome, Parameter, balancing, main, parameters, spine_leaf, transport

@@ -22,21 +22,27 @@ __noinline __u32 least_busy(__u32 leaf_at, __u32 group_at, __u32 pair_at)
 	struct switch_leaf *leaf = LOOKUP(switch_leaves, leaf_at);
 	struct switch_group *group = LOOKUP(switch_groups, group_at);
 	struct switch_pair *pair = LOOKUP(switch_pairs, pair_at);
-	__u64 now = bpf_ktime_get_ns(), shortest = ~0ull, fewest_there = ~0ull, fewest = ~0ull;
+	__u64 now = bpf_ktime_get_ns(), frame_ns = set ? set->frame_ns ?: 1 : 1, fewest_there = 0, fewest = 0;
+	__u64 alike = ~0ull, longer = ~0ull; /* busy until then or later: as long a wait as the best one's, a longer one */
 	__u32 best = 0;
 
-	if (!set || !leaf || !group || !pair)
+	if (!leaf || !group || !pair)
 		return 0;
 	for (__u32 i = 0; i < UPLINKS_MAX && i < group->count; i++) {
 		__u32 slot = group->slots[i] & (UPLINKS_MAX - 1);
-		__u64 busy = leaf->busy_ns[slot], wait = busy > now ? (busy - now) / (set->frame_ns ?: 1) : 0;
-		__u64 there = pair->sent_bytes[slot], sent = leaf->sent_bytes[slot];
+		__u64 busy = leaf->busy_ns[slot], there = pair->sent_bytes[slot], frames;
 
-		if (wait > shortest || (wait == shortest && (there > fewest_there || (there == fewest_there && sent >= fewest))))
+		if (busy >= longer)
 			continue;
-		shortest = wait;
+		if (busy >= alike && (there > fewest_there || (there == fewest_there && leaf->sent_bytes[slot] >= fewest)))
+			continue;
+		if (busy < alike) {
+			frames = busy > now ? (busy - now) / frame_ns : 0;
+			alike = frames ? now + frames * frame_ns : 0;
+			longer = now + (frames + 1) * frame_ns;
+		}
 		fewest_there = there;
-		fewest = sent;
+		fewest = leaf->sent_bytes[slot];
 		best = slot;
 	}
 	return best;

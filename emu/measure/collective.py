@@ -13,7 +13,6 @@ from emu.collectives.formulas import algbw_gbyte_per_s, bus_factor, busbw_gbyte_
 from emu.measure.balance import Balance
 from emu.measure.metric import Metric, Series
 from emu.measure.transfers import Transferred
-from emu.nic.work_request import CLEAR_TO_SEND_BYTES
 from emu.topology.plan import Plan
 
 LIMIT_NOTE = "NICs of a server one way, line rate, payload of full frames: a ring moves busbw through them"
@@ -52,22 +51,17 @@ class Collective:
 
     @property
     def local_share(self) -> float:
-        """Of the bytes sent, credits left out: those between NICs under one leaf."""
-        sizes = [0, 0]
-        local = {}
-        for message in self.transferred.messages:
-            pair = message.source, message.target
-            if pair not in local:
-                local[pair] = self.balance.leaf_of[message.source] == self.balance.leaf_of[message.target]
-            if message.size_bytes != CLEAR_TO_SEND_BYTES:
-                sizes[local[pair]] += message.size_bytes
-        return sizes[1] / max(1, sum(sizes))
+        """Of the bytes sent: those between NICs under one leaf."""
+        leaf_of, sizes = self.balance.leaf_of, self.transferred.messages.connection_bytes
+        local = sum(size for (source, target, _), size in sizes.items() if leaf_of[source] == leaf_of[target])
+        return local / self.transferred.size_bytes
 
     def metrics(self) -> list[Metric]:
         row = self.row()
+        factor = f"algbw times {row['bus_factor']:.4f}, 2(n-1)/n of {self.ranks}"
         return [
             Metric("algbw_GBps", row["algbw_GBps"], "GB/s", note="size / time"),
-            Metric("busbw_GBps", row["busbw_GBps"], "GB/s", note=f"algbw times {row['bus_factor']:.4f}, 2(n-1)/n of {self.ranks}"),
+            Metric("busbw_GBps", row["busbw_GBps"], "GB/s", note=factor),
             Metric("busbw_fraction", row["busbw_fraction"], "ratio", note=f"of {row['busbw_limit_GBps']:.1f} GB/s"),
         ]
 
@@ -75,8 +69,8 @@ class Collective:
 def curves(rows: Sequence[Mapping[str, object]], name: str) -> list[Series]:
     """Time and busbw against size, both axes logarithmic."""
     sizes = [float(row["size_bytes"]) for row in rows]
-    quantities = {"time (µs)": "completion_us", "busbw (GB/s)": "busbw_GBps"}
-    return [Series(panel, name, "size (bytes)", sizes, [row[key] for row in rows], log=True) for panel, key in quantities.items()]
+    panels = {"time (µs)": "completion_us", "busbw (GB/s)": "busbw_GBps"}
+    return [Series(panel, name, "size (bytes)", sizes, [row[key] for row in rows], log=True) for panel, key in panels.items()]
 
 
 def crossover_bytes(ring_us: Mapping[int, float], tree_us: Mapping[int, float]) -> float | None:

@@ -72,3 +72,12 @@ def failing(fabric: Fabric, cable: Cable, followers: Sequence[Follower]) -> Iter
     dead = [link for link in fabric.plan.topology.links if port in (link.a, link.b)]
     with LinkEvents(fabric, events, followers=followers) as live:
         yield Events(cable.fail_us, TICK_US, live, dead)
+
+
+@contextlib.contextmanager
+def dead(fabric: Fabric, name: str, followers: Sequence[Follower]) -> Iterator[list[Link]]:
+    """The cable at port `name` (leaf0:up0) is dead, and every switch and follower knows, before anything is sent."""
+    port = Port.parse(name)
+    with LinkEvents(fabric, [LinkEvent(at_ns=0, port=port)], convergence_ns=0, followers=followers) as events:
+        events.tick()
+        yield [link for link in fabric.plan.topology.links if port in (link.a, link.b)]

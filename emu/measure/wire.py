@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from emu.measure.transfers import Transferred
-from emu.nic.work_request import Message
+from emu.nic.message import Message
 from emu.topology.frame import ACK_BYTES, frames_bytes
 
 SERVER, LEAF, SPINE = "server", "leaf", "spine"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from emu.collectives.cut import cut
 from emu.collectives.schedule import Schedule, Transfer
 from emu.errors import UsageError
-from emu.nic.work_request import Message
+from emu.nic.message import Messages
 from emu.topology.model import Port, nic
 from emu.topology.scale_up import ScaleUp
 from emu.workload.schedules import Placed
@@ -44,13 +44,14 @@ class Requests:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.messages: list[Message] = []
+        self.messages = Messages()
 
     def send(self, source: Port, target: Port, size_bytes: int, after: Iterable[int] = (), channel: int = 0) -> int:
         """Index of the new message; UsageError when there are too many."""
         if len(self.messages) >= MOST_MESSAGES:
             raise UsageError(f"more than {MOST_MESSAGES:,} messages; want fewer ranks, layers or micro-batches")
-        self.messages.append(Message(source, target, size_bytes, tuple(sorted(after)), channel))
+        ends = self.messages.number(source), self.messages.number(target)
+        self.messages.add(*ends, size_bytes, sorted(after), channel)
         return len(self.messages) - 1
 
     def run(self, placed: Placed, ready: Ready, channel: int = 0) -> dict[int, Indexes]:
@@ -97,7 +98,7 @@ class Requests:
         return tuple(arrived)
 
 
-def over_both(schedule: Schedule, cluster: Cluster) -> list[Message]:
+def over_both(schedule: Schedule, cluster: Cluster) -> Messages:
     """A schedule over all GPUs of the cluster, by itself."""
     requests = Requests(cluster)
     placement = schedule.placement

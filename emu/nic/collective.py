@@ -14,8 +14,9 @@ from emu.collectives.catalogue import schedule
 from emu.collectives.placement import Placement
 from emu.collectives.traffic import scale_out_only
 from emu.errors import UsageError, unknown
+from emu.nic.message import Messages
 from emu.nic.messages import from_schedule, side_by_side
-from emu.nic.work_request import Message, with_credit
+from emu.nic.work_request import with_credit
 from emu.topology.model import Topology
 
 CHANNEL_MIN_BYTES = 16 << 10
@@ -24,7 +25,7 @@ RING_AHEAD, TREE_AHEAD = 4, 8  # messages of 2 and of 1 of the 8 steps
 ALGORITHMS = ("ring", "tree", "double_tree", "nvls_tree")
 
 
-def all_reduce(topology: Topology, algo: str, size_bytes: int) -> list[Message]:
+def all_reduce(topology: Topology, algo: str, size_bytes: int) -> Messages:
     """Over all GPUs of `topology`, credits included. UsageError: no such algorithm, or a single server."""
     servers, rails = len(topology.servers), topology.servers[0].gpus
     _check(algo, servers)
@@ -33,7 +34,7 @@ def all_reduce(topology: Topology, algo: str, size_bytes: int) -> list[Message]:
     return with_credit(from_schedule(outside), RING_AHEAD if algo == "ring" else TREE_AHEAD)
 
 
-def data_parallel(topology: Topology, algo: str, size_bytes: int) -> list[Message]:
+def data_parallel(topology: Topology, algo: str, size_bytes: int) -> Messages:
     """At the same time for each k: AllReduce over the GPUs number k of all servers, as of gradients where TP fills servers."""
     servers, rails = len(topology.servers), topology.servers[0].gpus
     _check(algo, servers)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emu.nic.cluster import Cluster, Requests
-from emu.nic.work_request import Message
+from emu.nic.message import Messages
 from emu.topology.metronome import metronome
 from emu.workload.compute_clock import ComputeClock
 from emu.workload.htsim_matrix import ConnectionMatrix, Flow
@@ -24,7 +24,7 @@ class Flows:
     """`indexes`: the message of each flow, in the matrix's order. `notices`: how many were added."""
 
     matrix: ConnectionMatrix
-    messages: Sequence[Message]
+    messages: Messages
     indexes: Sequence[int]
     notices: int
 

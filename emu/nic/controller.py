@@ -1,6 +1,6 @@
 """The controller of path navigation: it is told every connection before the first packet, and gives each its uplink.
 
-    controller = PathController(fabric, messages)
+    controller = PathController(fabric.plan, messages)
     with controller.mode.install(fabric) as lb:
         controller.follow(lb)           # then it may also be a follower of LinkEvents
 
@@ -14,28 +14,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from emu.errors import TopologyError
-from emu.fabric.fabric import Fabric
-from emu.nic.work_request import Key, Message, arrange
+from emu.nic.message import Message, Messages
+from emu.nic.work_request import arrange
 from emu.switch.flow_table import FlowPath, FlowTable, set_paths
 from emu.switch.leaves import Leaf, leaves
 from emu.switch.mode import Installed
 from emu.switch.path_navigation import Connection, Navigation, Uplinks, navigate, reroute
-from emu.topology.plan import Route
+from emu.topology.plan import Plan, Route
 
 DATA_MIN_BYTES = 4096  # a direction with less in all is credits: it goes back where the data came from
 
 
 class PathController:
-    """`navigation`: the paths now, with the load that they promise; `moved`: how many flows have been moved since the start."""
+    """`connections` as reported; `uplinks`: which are up; `navigation`: the paths now, with the load that they promise;
+    `moved`: how many flows have been moved since the start."""
 
-    def __init__(self, fabric: Fabric, messages: Sequence[Message]) -> None:
-        self._leaves: dict[str, Leaf] = {leaf.name: leaf for leaf in leaves(fabric.plan)}
-        self._leaf_of = {nic: port.peer.node for nic, port in fabric.ports.items() if port.peer.node in self._leaves}
+    def __init__(self, plan: Plan, messages: Sequence[Message]) -> None:
+        self._leaves: dict[str, Leaf] = {leaf.name: leaf for leaf in leaves(plan)}
+        self._leaf_of = {nic: port.peer.node for nic, port in plan.ports.items() if port.peer.node in self._leaves}
         self._ends = arrange(messages).ends
-        self._connections = list(self._report(messages))
-        self._uplinks = _uplinks(self._leaves)
+        self.connections = list(self._report(messages))
+        self.uplinks = _uplinks(self._leaves)
         self._installed: Installed | None = None
-        self.navigation: Navigation = navigate(self._connections, self._uplinks)
+        self.navigation: Navigation = navigate(self.connections, self.uplinks)
         self.moved = 0
 
     @property
@@ -48,16 +49,16 @@ class PathController:
 
     def reroute(self, routes: Mapping[str, Sequence[Route]]) -> None:
         """Routes have changed because links went down or came up: move the flows whose path is dead, or back."""
-        failed = set(self._uplinks.failed)
+        failed = set(self.uplinks.failed)
         for name, leaf in self._leaves.items():
             if name in routes:
                 alive = {ifname for route in routes[name] for ifname in route.via}
                 failed -= {(name, slot) for slot in range(len(leaf.up))}
                 failed |= {(name, slot) for slot, port in enumerate(leaf.up) if port.port.ifname not in alive}
-        if failed == self._uplinks.failed:
+        if failed == self.uplinks.failed:
             return
-        self._uplinks = Uplinks(self._uplinks.per_leaf, self._uplinks.spines, frozenset(failed))
-        self.navigation = reroute(self.navigation, self._connections, self._uplinks)
+        self.uplinks = Uplinks(self.uplinks.per_leaf, self.uplinks.spines, frozenset(failed))
+        self.navigation = reroute(self.navigation, self.connections, self.uplinks)
         self.moved += len(self.navigation.moved)
         if self._installed:
             keys = {key for source, target, channel in self.navigation.moved
@@ -65,10 +66,7 @@ class PathController:
             set_paths(self._installed.tables, self.mode, self._flow_paths(key for key in self._ends if key in keys))
 
     def _report(self, messages: Sequence[Message]):
-        sizes: dict[Key, int] = {}
-        for message in messages:
-            key = (message.source, message.target, message.channel)
-            sizes[key] = sizes.get(key, 0) + message.size_bytes
+        sizes = Messages.of(messages).connection_bytes
         for key, size_bytes in sizes.items():
             if size_bytes >= DATA_MIN_BYTES or (key[1], key[0], key[2]) not in sizes:
                 yield Connection(key, self._leaf_of[key[0]], self._leaf_of[key[1]], size_bytes)

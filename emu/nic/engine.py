@@ -13,7 +13,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
@@ -54,7 +54,7 @@ class Outcome:
 class Engine:
     """`messages` on the NICs of `fabric`, under one transport. Entering attaches and loads; leaving detaches."""
 
-    def __init__(self, fabric: Fabric, messages: Sequence[Message], transport: Transport) -> None:
+    def __init__(self, fabric: Fabric, messages: Iterable[Message], transport: Transport) -> None:
         self.fabric, self.transport = fabric, transport
         self.work: Work = arrange(messages)
         self._loaded = fabric.bpf().load(OBJECT)
@@ -123,7 +123,7 @@ class Engine:
 
     def connections(self) -> list[tuple[Port, Port, int]]:
         """(source, target, channel) of those that carry messages, in the order of their first."""
-        return list(dict.fromkeys((m.source, m.target, m.channel) for m in self.work.messages))
+        return list(self.work.messages.connections)
 
     def placed_bytes(self) -> tuple[int, ...]:
         """Payload that has arrived so far, by connection; cheap for a few."""
@@ -147,7 +147,7 @@ class Engine:
         layout = self._loaded.map("nic_requests").layout.value.packer
         requests, releases = request_table(self.work, mtu_bytes, layout)
         self._loaded.map("nic_requests").write_from(0, requests)
-        self._loaded.map("nic_releases").write_from(0, releases)
+        self._loaded.map("nic_releases").write_from(0, releases.tobytes())
         qps = self._loaded.map("nic_qps")
         first = min(end.qpn for end in self.work.ends.values())
         qps.write_from(first, b"".join(self._pack(qps.layout.value, end) for end in self.work.ends.values()))
@@ -199,7 +199,7 @@ class Engine:
         words = head_words(port, self.fabric.ports[end.peer], end.qpn, peer.qpn)
         line_bytes = self.fabric.settings[end.nic].rate_bytes
         start_bytes = round(line_bytes * self.transport.dcqcn.rate_start)
-        incoming = self.work.messages[peer.requests[0]].size_bytes if peer.requests else 0
+        incoming = self.work.messages.sizes[peer.requests[0]] if peer.requests else 0
         mtu_bytes = self.fabric.plan.topology.path_mtu_bytes
         return layout.pack(
             head=words, head_sum=head_sum(words), ifindex=port.ifindex, server=self._servers[end.nic.node],

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from emu.nic.cluster import RELAYED, Cluster, Indexes, Requests
-from emu.nic.work_request import Message
+from emu.nic.message import Messages
 from emu.topology.metronome import metronome
 from emu.workload.compute_clock import ComputeClock
 from emu.workload.event import KINDS, Event
@@ -29,7 +29,7 @@ class Chain:
     """
 
     events: Sequence[Event]
-    messages: Sequence[Message]
+    messages: Messages
     ends: Sequence[Indexes]
     transfer_bytes: Counter[tuple[str, str]]
     nic_of: tuple[int, ...]

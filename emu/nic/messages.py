@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from emu.collectives.cut import cut
 from emu.collectives.schedule import Schedule
 from emu.errors import UsageError
-from emu.nic.work_request import Message
+from emu.nic.message import Message, Messages
 from emu.topology.model import Port, nic
 
 Pair = tuple[Port, Port]
@@ -20,27 +20,28 @@ def from_pairs(pairs: Iterable[Pair], size_bytes: int, qps: int = 1) -> list[Mes
             for source, target in pairs for channel, share in enumerate(shares)]
 
 
-def from_schedule(schedule: Schedule, rail: int | None = None) -> list[Message]:
+def from_schedule(schedule: Schedule, rail: int | None = None) -> Messages:
     """The transfers of a schedule that has only scale-out ones (traffic.scale_out_only), NIC to NIC.
 
     `rail`: the NIC of every server, in place of the schedule's; for one over servers, a rank each.
     """
-    placement = schedule.placement
-    nics = [[nic(server, gpu if rail is None else rail) for gpu in range(placement.gpus_per_server)]
-            for server in range(placement.servers)]
-    of_rank = [nics[placement.server(rank)] for rank in range(schedule.ranks)]
-    messages = []
+    placement, messages = schedule.placement, Messages()
+    numbers = [[messages.number(nic(server, gpu if rail is None else rail)) for gpu in range(placement.gpus_per_server)]
+               for server in range(placement.servers)]
+    of_rank = [numbers[placement.server(rank)] for rank in range(schedule.ranks)]
     for source, target, size_bytes, after, channel, _, _, rails, _ in schedule.transfers:
         if rails is None or max(source, target) >= schedule.ranks:
             raise UsageError(f"{schedule.name}: a transfer over the scale-up domain or to a switch is no NIC's; leave it out")
-        messages.append(Message(of_rank[source][rails[0]], of_rank[target][rails[1]], size_bytes, after, channel))
+        messages.add(of_rank[source][rails[0]], of_rank[target][rails[1]], size_bytes, after, channel)
     return messages
 
 
-def side_by_side(groups: Iterable[Sequence[Message]]) -> list[Message]:
+def side_by_side(groups: Iterable[Iterable[Message]]) -> Messages:
     """Groups that know nothing of each other, as one list."""
-    messages: list[Message] = []
+    messages = Messages()
     for group in groups:
         first = len(messages)
-        messages += [message._replace(after=tuple(first + before for before in message.after)) for message in group]
+        for source, target, size_bytes, after, channel in group:
+            number = messages.number(source), messages.number(target)
+            messages.add(*number, size_bytes, [first + before for before in after], channel)
     return messages

@@ -48,11 +48,15 @@ class Capture:
         """Write what has been captured; returns the number of packets."""
         about = f"fabric time, dilation {self._fabric.dilation}; payload={'elided' if self._fabric.elided else 'full'}; "
         about += f"iCRC {'correct' if with_icrc else 'as sent, 0 if the run did without'}"
-        written = pcapng.write(path, str(self.port), sorted(self._packets(with_icrc), key=lambda packet: packet.at_ns), about)
-        self.lost += struct.unpack("II", self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))[1]
-        return written
+        return pcapng.write(path, str(self.port), self.packets(with_icrc=with_icrc), about)
 
-    def _packets(self, with_icrc: bool) -> Iterator[pcapng.Captured]:
+    def packets(self, *, with_icrc: bool = False) -> list[pcapng.Captured]:
+        """What has been captured and not been asked for yet."""
+        found = sorted(self._read(with_icrc), key=lambda packet: packet.at_ns)
+        self.lost += struct.unpack("II", self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))[1]
+        return found
+
+    def _read(self, with_icrc: bool) -> Iterator[pcapng.Captured]:
         elided_bytes, full_bytes = self._fabric.plan.elided_sizes
         while True:
             try:

@@ -44,7 +44,7 @@ def balancing(fabric: Fabric, p: Values, messages: Sequence[Message]) -> Iterato
     from emu.nic.controller import PathController
     from emu.switch.modes import mode
 
-    controller = PathController(fabric, messages) if p.lb == "path" else None
+    controller = PathController(fabric.plan, messages) if p.lb == "path" else None
     chosen = controller.mode if controller else mode(p.lb)
     with chosen.install(fabric) as installed:
         if controller:
