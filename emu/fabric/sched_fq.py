@@ -2,7 +2,8 @@
 
     ipr.tc("add", "fq", index=2, parent="1:1", handle="4:", limit=1 << 20)
 
-limit: packets, of the queue and of each flow. The timer gets no slack: by default a packet may leave 10 µs late, whenever some
+limit: packets, of the queue and of each flow. flows: packets are told apart by as many values of their hash, which a BPF
+program may have set; horizon_us: a packet whose time is further away is dropped (default 10 s). The timer gets no slack: by default a packet may leave 10 µs late, whenever some
 other timer fires, which is a packet's time here and differs from run to run.
 Source: linux/net/sched/sch_fq.c, uapi/linux/pkt_sched.h.
 """
@@ -20,15 +21,18 @@ TIMER_SLACK_NS = 0
 
 def fix_request(request: dict[str, Any]) -> None:
     """Leave only what tcmsg itself has a field for."""
-    request.pop("limit", None)
+    for key in ("limit", "flows", "horizon_us"):
+        request.pop(key, None)
 
 
 def get_parameters(kwarg: dict[str, Any]) -> dict[str, Any]:
-    """Options for limit (packets); none of them on a delete."""
+    """Options for limit (packets), flows (a power of two) and horizon_us; none of them on a delete."""
     if "limit" not in kwarg:
         return {"attrs": []}
     limits = [("TCA_FQ_PLIMIT", kwarg["limit"]), ("TCA_FQ_FLOW_PLIMIT", kwarg["limit"])]
-    return {"attrs": [*limits, ("TCA_FQ_TIMER_SLACK", TIMER_SLACK_NS)]}
+    flows = [("TCA_FQ_ORPHAN_MASK", kwarg["flows"] - 1)] if "flows" in kwarg else []
+    horizon = [("TCA_FQ_HORIZON", kwarg["horizon_us"])] if "horizon_us" in kwarg else []
+    return {"attrs": [*limits, *flows, ("TCA_FQ_TIMER_SLACK", TIMER_SLACK_NS), *horizon]}
 
 
 class options(nla):
@@ -36,5 +40,5 @@ class options(nla):
 
     nla_map = (
         (0, "TCA_FQ_UNSPEC", "none"), (1, "TCA_FQ_PLIMIT", "uint32"), (2, "TCA_FQ_FLOW_PLIMIT", "uint32"),
-        (13, "TCA_FQ_TIMER_SLACK", "uint32"),
+        (10, "TCA_FQ_ORPHAN_MASK", "uint32"), (13, "TCA_FQ_TIMER_SLACK", "uint32"), (14, "TCA_FQ_HORIZON", "uint32"),
     )

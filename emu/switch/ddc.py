@@ -1,0 +1,185 @@
+"""lb=ddc: the leaves and spines as one distributed switch of packet boxes (NCP) and cell boxes (NCF).
+
+    with Ddc().install(fabric) as cells, Engine(fabric, messages, transport) as engine:
+        engine.run(limit_s=10)
+        cells.counters().credit_wait_max_ns
+
+A packet waits at its ingress leaf, in the virtual output queue of its egress port, until that port gives it a credit; then it
+is cut into equal cells, each of which takes the next link, and put together at the egress leaf. Servers see a router with a
+short queue: no packet overtakes another, none is changed but for its TTL.
+Source: AT&T's specification of the distributed disaggregated chassis (OCP, 2019); Broadcom's Jericho3-AI and Ramon3 for sizes
+and for the credits; Meta's DSF; domain facts 8. How long a credit takes is no published figure: credit_rtt_ns is an assumption.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+
+from emu.errors import FabricError, MissingFeature, UsageError
+from emu.fabric import voq
+from emu.fabric.bpf_filter import INGRESS, add_clsact, attach, remove_clsact
+from emu.fabric.fabric import Fabric
+from emu.fabric.netlink import Batch
+from emu.fabric.nodrop import set_nodrop
+from emu.fabric.probe import probe
+from emu.switch.cells import CELL_HEADER_BYTES, ETHERNET_BYTES, cells_of
+from emu.switch.ddc_counters import DdcCounters, read_counters
+from emu.switch.ddc_tables import Members, Tables
+from emu.topology.model import Port
+from emu.topology.plan import NodePlan, PortPlan, Route
+from emu.units import us
+
+OBJECT = "ddc"
+CELL_BYTES_MIN, CELL_BYTES_MAX, CELLS_MAX = 128, 2112, 64  # ddc.h; a shorter cell could be as long as an elided packet
+SPEEDUP_MAX = 4.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ddc:
+    """Fabric time. cell_bytes: of the packet, in each cell, besides its header of 14 bytes.
+
+    credit_rtt_ns: what a packet waits for its credit on an idle fabric. credit_speed: rate of the credits as a share of the
+    port's. reassembly_timeout_ns: a packet that holds complete ones back for so long is given up.
+    fabric_speedup: the links between switches are faster by this factor, as real ones are to make up for the cell tax
+    (Jericho3-AI: about 1.11); 1 leaves them as the topology has them.
+    """
+
+    cell_bytes: int = 256
+    credit_rtt_ns: int = us(1)
+    credit_speed: float = 1.0
+    reassembly_timeout_ns: int = us(50)
+    fabric_speedup: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not CELL_BYTES_MIN <= self.cell_bytes <= CELL_BYTES_MAX:
+            raise UsageError(f"cell_bytes={self.cell_bytes}; want {CELL_BYTES_MIN} to {CELL_BYTES_MAX}")
+        if self.credit_rtt_ns < 0 or self.reassembly_timeout_ns < 1:
+            raise UsageError(
+                f"credit_rtt_ns={self.credit_rtt_ns} reassembly_timeout_ns={self.reassembly_timeout_ns}; want 0 or more, 1 or more"
+            )
+        if not 0 < self.credit_speed <= 1:
+            raise UsageError(f"credit_speed={self.credit_speed:g}; want a share of the port's rate, above 0 and at most 1")
+        if not 1 <= self.fabric_speedup <= SPEEDUP_MAX:
+            raise UsageError(f"fabric_speedup={self.fabric_speedup:g}; want 1 to {SPEEDUP_MAX:g}")
+
+    def install(self, fabric: Fabric) -> InstalledDdc:
+        """To be entered: the leaves and spines of `fabric` are a cell fabric within the block.
+
+        UsageError: packets and cells don't fit each other. TopologyError: more switches or NICs than there is room for.
+        MissingFeature: a kernel without fq, or with several CPUs.
+        """
+        return InstalledDdc(fabric, self)
+
+
+class InstalledDdc:
+    """The cell fabric at work."""
+
+    def __init__(self, fabric: Fabric, mode: Ddc) -> None:
+        require_features(fabric)
+        check_cells(mode, fabric.plan.frame_bytes)
+        self.fabric, self.mode = fabric, mode
+        self._members = Members(fabric.plan)
+        self._voqs = {
+            leaf: voq.voq_of(leaf, self._members.ports + 2 * place) for place, leaf in enumerate(self._members.leaves)
+        }
+        self._loaded = fabric.bpf().load(OBJECT)
+        self._tables = Tables(fabric, self._loaded, self._members)
+        self._undo = ExitStack()
+
+    def __enter__(self) -> InstalledDdc:
+        with ExitStack() as undo:
+            for leaf, queues in self._voqs.items():
+                undo.callback(self._remove_voq, leaf)
+                voq.install(self.fabric.netlink(leaf), queues, self.fabric.plan.link_mtu_bytes)
+            voq.wait_until_running(self._voqs, {leaf: self.fabric.netlink(leaf) for leaf in self._voqs})
+            undo.callback(self._change_links, nodrop=False, speedup=1.0)
+            self._change_links(nodrop=True, speedup=self.mode.fabric_speedup)
+            self._load()
+            for node in self._members.switches:
+                undo.callback(self._detach, node)
+                self._attach(node)
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._undo.close()
+
+    def reroute(self, routes: Mapping[str, Sequence[Route]]) -> None:
+        """Spray over these from now on: switch -> all its routes, for those that have new ones."""
+        self._tables.reroute(routes)
+
+    def counters(self) -> DdcCounters:
+        """Since the start of the block."""
+        return read_counters(self._tables, self._members, self.fabric.scale, self.mode.cell_bytes)
+
+    def _load(self) -> None:
+        scale, plan = self.fabric.scale, self.fabric.plan
+        elided, full = (size - ETHERNET_BYTES for size in plan.elided_sizes) if self.fabric.elided else (0, 0)
+        self._tables.load(
+            self._voqs, self.mode.credit_speed, credit_rtt_ns=scale.kernel_ns(self.mode.credit_rtt_ns),
+            timeout_ns=scale.kernel_ns(self.mode.reassembly_timeout_ns), cell_bytes=self.mode.cell_bytes,
+            elided_bytes=elided, full_bytes=full,
+        )
+
+    def _change_links(self, nodrop: bool, speedup: float) -> None:
+        """Of the ports between switches."""
+        ports = [port for node in self._members.switches for port in self._members.up[node.name]]
+        with suppress(FabricError) if not nodrop else ExitStack():  # on the way out the fabric may be gone already
+            set_nodrop(self.fabric, (port.port for port in ports), nodrop)
+            for port in ports if self.mode.fabric_speedup > 1 else ():
+                self.fabric.limit_nic(port.port, round(port.rate_bps * speedup))
+
+    def _programs(self, node: NodePlan) -> Iterator[tuple[PortPlan, str]]:
+        if node.name not in self._voqs:
+            yield from ((port, "ddc_ncf") for port in node.ports)
+            return
+        yield self._voqs[node.name].leave, "ddc_cut"
+        yield from ((port, "ddc_out") for port in self._members.up[node.name])
+        yield from ((port, "ddc_in") for port in self._members.down[node.name])
+
+    def _attach(self, node: NodePlan) -> None:
+        batch = Batch()
+        for port, program in self._programs(node):
+            add_clsact(batch, port.ifindex, str(port.port))
+            attach(batch, port.ifindex, INGRESS, self._loaded.program_fd(program), program, str(port.port))
+        self.fabric.netlink(node.name).run(batch)
+
+    def _detach(self, node: NodePlan) -> None:
+        batch = Batch()
+        for port, _ in self._programs(node):
+            remove_clsact(batch, port.ifindex, str(port.port))
+        with suppress(FabricError):  # what was never attached, because attaching failed half-way
+            self.fabric.netlink(node.name).run(batch)
+
+    def _remove_voq(self, leaf: str) -> None:
+        with suppress(FabricError):
+            voq.remove(self.fabric.netlink(leaf), self._voqs[leaf])
+
+
+def require_features(fabric: Fabric) -> None:
+    """MissingFeature if this kernel can't hold packets back, or several CPUs would share a leaf's state."""
+    if lacks := probe().lacks("sch_fq"):
+        raise MissingFeature(f"lb=ddc needs sch_fq for its virtual output queues, which this kernel lacks ({lacks}); use --clock virtual")
+    if fabric.marker == "bpf":
+        raise MissingFeature("lb=ddc needs sch_red: cells must not be dropped where they can't be marked; use --clock virtual")
+    if (os.cpu_count() or 1) > 1:
+        raise MissingFeature(f"lb=ddc needs one CPU for a leaf's state, this machine has {os.cpu_count()}; use --clock virtual")
+
+
+def check_cells(mode: Ddc, frame_bytes: int) -> None:
+    """UsageError if a packet of `frame_bytes` would be too many cells, or a cell longer than it."""
+    if cells_of(frame_bytes, mode.cell_bytes) > CELLS_MAX:
+        fits = -(-(frame_bytes - ETHERNET_BYTES) // CELLS_MAX)
+        raise UsageError(
+            f"cell_bytes={mode.cell_bytes} cuts a frame of {frame_bytes} bytes into {cells_of(frame_bytes, mode.cell_bytes)} cells, "
+            f"more than {CELLS_MAX}; want {fits} or more"
+        )
+    if mode.cell_bytes + CELL_HEADER_BYTES > frame_bytes:
+        raise UsageError(
+            f"cell_bytes={mode.cell_bytes} is more than a packet: frames have {frame_bytes} bytes; "
+            f"want at most {frame_bytes - CELL_HEADER_BYTES}"
+        )
+
