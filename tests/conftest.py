@@ -73,6 +73,12 @@ def lacks_real_clock() -> str | None:
     return "a clock that runs while programs do; run outside the lab kernel" if inside_guest() else None
 
 
+def lacks_virtual_clock() -> str | None:
+    from emu.scenario.clock import inside_guest
+
+    return None if inside_guest() else "the virtual clock; run in the lab kernel: ./lab test integration"
+
+
 def lacks_lab_kernel() -> str | None:
     from emu.lab import kernel
 
@@ -91,6 +97,7 @@ LACKS = {
     "needs_marker": lacks_marker,
     "needs_hash_seed": lacks_hash_seed,
     "needs_real_clock": lacks_real_clock,
+    "needs_virtual_clock": lacks_virtual_clock,
     "needs_lab_kernel": lacks_lab_kernel,
     "needs_tshark": lacks_tshark,
 }

@@ -48,6 +48,11 @@ class Map:
                 found[key] = self.layout.value.unpack(values[at * size : (at + 1) * size])
         return found
 
+    def clear(self) -> None:
+        """Remove every entry of a hash map."""
+        for key in self.read_all():
+            syscall.map_delete(self.fd, self.layout.pack_key(key))
+
     def memory(self) -> mmap.mmap:
         """All values of an array map, one after the other, as the kernel has them: reads and writes are the map's."""
         if self._memory is None:

@@ -15,6 +15,7 @@
  */
 #include "packet.h"
 #include "maps.h"
+#include "random.h"
 #include <linux/pkt_cls.h>
 #include <stdbool.h>
 
@@ -45,20 +46,6 @@ static __always_inline __u32 backlog_bytes(struct __sk_buff *skb)
 	struct sk_buff *kernel_skb = bpf_cast_to_kern_ctx(skb);
 
 	return kernel_skb->dev->qdisc->qstats.backlog;
-}
-
-/*
- * splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014). Its state is a counter,
- * so that two CPUs on one port draw different numbers without a lock.
- */
-static __always_inline __u32 draw(__u64 *state)
-{
-	const __u64 step = 0x9e3779b97f4a7c15ULL;
-	__u64 z = __sync_fetch_and_add(state, step) + step;
-
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
-	return (z ^ z >> 31) >> 32;
 }
 
 static __always_inline bool law_chooses(struct port_config *port, __u32 q)

@@ -227,11 +227,15 @@ static __always_inline void answer(struct __sk_buff *skb, struct nic_qp *qp, __u
 	}
 }
 
-/* Did it complete a message? */
+/*
+ * Did it complete a message? The packet that closes the last gap is answered unasked: those that asked came before it and
+ * were told of the gap, and the sender would wait for its timer.
+ */
 static __always_inline bool on_data(struct __sk_buff *skb, const union arrival *packet, __u32 qpn, struct nic_qp *qp,
 				    const struct nic_settings *set)
 {
 	__u32 wire = bpf_ntohl(packet->psn), psn = whole_psn(qp->psn_expected, wire & PSN_MASK), payload = 0;
+	__u32 early = qp->early;
 	__s32 ahead = distance(psn, qp->psn_expected);
 	enum verdict verdict = SILENT;
 
@@ -260,7 +264,7 @@ static __always_inline bool on_data(struct __sk_buff *skb, const union arrival *
 		qp->placed_packets++;
 		qp->placed_bytes += payload;
 	}
-	answer(skb, qp, qpn, psn, verdict, wire & ACK_REQUEST, set);
+	answer(skb, qp, qpn, psn, verdict, wire & ACK_REQUEST || (early && !qp->early), set);
 	if (verdict != ACKNOWLEDGE || distance(qp->psn_expected, qp->receive_psn_end) < 0)
 		return false;
 	complete(qpn);

@@ -16,7 +16,7 @@ from pathlib import Path
 from emu.errors import MissingFeature
 
 NUMBERS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}  # __NR_bpf
-MAP_LOOKUP_ELEM, MAP_UPDATE_ELEM, OBJ_GET, OBJ_GET_INFO_BY_FD, MAP_LOOKUP_BATCH = 1, 2, 7, 15, 24
+MAP_LOOKUP_ELEM, MAP_UPDATE_ELEM, MAP_DELETE_ELEM, OBJ_GET, OBJ_GET_INFO_BY_FD, MAP_LOOKUP_BATCH = 1, 2, 3, 7, 15, 24
 ELEMENT = struct.Struct("=I4xQQQ")  # map_fd, key, value, flags
 BATCH = struct.Struct("=QQQQIIQQ")  # in_batch, out_batch, keys, values, count, map_fd, elem_flags, flags
 MAP_INFO = struct.Struct("=IIIII")  # type, id, key_size, value_size, max_entries: the head of struct bpf_map_info
@@ -50,6 +50,11 @@ def _map_info(fd: int) -> tuple[int, ...]:
 def map_update(fd: int, key: bytes, value: bytes) -> None:
     key_buffer, value_buffer = _buffer(key), _buffer(value)
     _bpf(MAP_UPDATE_ELEM, _element(fd, key_buffer, value_buffer))
+
+
+def map_delete(fd: int, key: bytes) -> None:
+    key_buffer = _buffer(key)
+    _bpf(MAP_DELETE_ELEM, _element(fd, key_buffer, key_buffer))
 
 
 def map_lookup(fd: int, key: bytes, value_size: int) -> bytes | None:

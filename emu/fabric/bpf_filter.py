@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import socket
 
-from pyroute2.netlink.rtnl import RTM_DELQDISC, RTM_NEWQDISC, RTM_NEWTFILTER
+from pyroute2.netlink.rtnl import RTM_DELQDISC, RTM_DELTFILTER, RTM_NEWQDISC, RTM_NEWTFILTER
 from pyroute2.netlink.rtnl.tcmsg import sched_bpf, tcmsg
 from pyroute2.protocols import ETH_P_ALL
 
@@ -35,6 +35,13 @@ def remove_clsact(batch: Batch, ifindex: int, what: str) -> None:
 def attach(batch: Batch, ifindex: int, direction: int, program_fd: int, name: str, what: str) -> None:
     """Run the program on every packet that enters (INGRESS) or is about to be queued on (EGRESS) the interface."""
     batch.add_encoded(_filter_template(direction, name).fill(ifindex=ifindex, fd=program_fd), f"{name} on {what}")
+
+
+def detach(batch: Batch, ifindex: int, direction: int, what: str) -> None:
+    """Every program in that direction; the hook stays."""
+    message = tcmsg()
+    message["index"], message["parent"] = ifindex, direction
+    batch.add(message, RTM_DELTFILTER, CHANGE, f"programs off {what}")
 
 
 @functools.cache

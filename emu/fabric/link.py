@@ -50,6 +50,11 @@ def bring_up(batch: Batch, ifindex: int, what: str) -> None:
     batch.add_encoded(_up_template().fill(ifindex=ifindex), f"{what} up")
 
 
+def take_down(batch: Batch, ifindex: int, what: str) -> None:
+    """What is queued is dropped; the kernel takes the port's routes and neighbours away."""
+    batch.add_encoded(_up_template(0).fill(ifindex=ifindex), f"{what} down")
+
+
 @dataclass(frozen=True)
 class LinkState:
     """What a namespace's interface is: flags as in linux/if.h, packets and bytes received since it was made."""
@@ -130,9 +135,9 @@ def _end(mtu_bytes: int, first_slot: int) -> dict:
 
 
 @functools.cache
-def _up_template() -> Template:
+def _up_template(flags: int = IFF_UP) -> Template:
     message = ifinfmsg()
-    message["index"], message["flags"], message["change"] = mark_number(0), IFF_UP, IFF_UP
+    message["index"], message["flags"], message["change"] = mark_number(0), flags, IFF_UP
     return Template(message, RTM_NEWLINK, CHANGE, {"ifindex": mark_number(0)})
 
 

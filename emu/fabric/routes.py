@@ -13,13 +13,13 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from pyroute2.netlink.rtnl import RTM_GETROUTE, RTM_NEWADDR, RTM_NEWNEIGH, RTM_NEWROUTE, RTM_NEWRULE
+from pyroute2.netlink.rtnl import RTM_DELROUTE, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWNEIGH, RTM_NEWROUTE, RTM_NEWRULE
 from pyroute2.netlink.rtnl.fibmsg import fibmsg
 from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ndmsg import ndmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
-from emu.fabric.netlink import CREATE, Batch, Netlink
+from emu.fabric.netlink import CHANGE, CREATE, Batch, Netlink
 from emu.fabric.template import Template, mark_address, mark_mac, mark_name, mark_number
 from emu.topology.plan import NodePlan, PortPlan, Route
 
@@ -34,30 +34,38 @@ SYSCTL = Path("/proc/sys/net")
 
 def address_and_neighbour(batch: Batch, port: PortPlan) -> None:
     """The port's /31 and the one neighbour at the other end of the cable."""
-    address, neighbour = _address_template(), _neighbour_template()
-    batch.add_encoded(
-        address.fill(ifindex=port.ifindex, local=port.address, address=port.address), f"address {port.address} on {port.port}"
-    )
-    batch.add_encoded(
-        neighbour.fill(ifindex=port.ifindex, address=port.peer_address, mac=port.peer_mac),
-        f"neighbour {port.peer_address} on {port.port}",
-    )
+    address = _address_template().fill(ifindex=port.ifindex, local=port.address, address=port.address)
+    batch.add_encoded(address, f"address {port.address} on {port.port}")
+    neighbour(batch, port)
 
 
-def route(batch: Batch, node: NodePlan, wanted: Route) -> None:
-    """A static route, multipath when it has more than one interface."""
+def neighbour(batch: Batch, port: PortPlan) -> None:
+    """The one at the other end of the cable; it is gone after the port was down."""
+    message = _neighbour_template().fill(ifindex=port.ifindex, address=port.peer_address, mac=port.peer_mac)
+    batch.add_encoded(message, f"neighbour {port.peer_address} on {port.port}")
+
+
+def route(batch: Batch, node: NodePlan, wanted: Route, flags: int = CREATE) -> None:
+    """A static route, multipath when it has more than one interface. flags=REPLACE: in place of what is there."""
     network = ipaddress.ip_network(wanted.prefix)
     ports = {port.port.ifname: port for port in node.ports}
     via = [ports[ifname] for ifname in wanted.via]
     what = f"route {wanted.prefix} of {node.name}"
     if len(via) == 1:
         slots = {"table": wanted.table, "gateway": via[0].peer_address, "oif": via[0].ifindex}
-        template = _route_template(network.prefixlen)
+        template = _route_template(network.prefixlen, flags)
         batch.add_encoded(template.fill(destination=str(network.network_address), **slots), what)
     else:
         message = _route_message(network.prefixlen, str(network.network_address), wanted.table)
         message["attrs"].append(("RTA_MULTIPATH", [_hop(port) for port in via]))
-        batch.add(message, RTM_NEWROUTE, CREATE, what)
+        batch.add(message, RTM_NEWROUTE, flags, what)
+
+
+def remove_route(batch: Batch, node: NodePlan, unwanted: Route) -> None:
+    """Whatever leads to the prefix in that table."""
+    network = ipaddress.ip_network(unwanted.prefix)
+    message = _route_message(network.prefixlen, str(network.network_address), unwanted.table)
+    batch.add(message, RTM_DELROUTE, CHANGE, f"route {unwanted.prefix} off {node.name}")
 
 
 def rail_rules(batch: Batch, rail: PortPlan, table: int) -> None:
@@ -159,12 +167,12 @@ def _rule_template(kind: str) -> Template:
 
 
 @functools.cache
-def _route_template(prefixlen: int) -> Template:
+def _route_template(prefixlen: int, flags: int) -> Template:
     """A route over one interface; the default route has no destination to fill in."""
     message = _route_message(prefixlen, mark_address(0), mark_number(1))
     message["attrs"] += [("RTA_GATEWAY", mark_address(2)), ("RTA_OIF", mark_number(3))]
     slots = {"table": mark_number(1), "gateway": mark_address(2), "oif": mark_number(3)}
-    return Template(message, RTM_NEWROUTE, CREATE, slots | ({"destination": mark_address(0)} if prefixlen else {}))
+    return Template(message, RTM_NEWROUTE, flags, slots | ({"destination": mark_address(0)} if prefixlen else {}))
 
 
 def _route_message(prefixlen: int, destination: str, table: int) -> rtmsg:

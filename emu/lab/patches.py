@@ -1,27 +1,13 @@
-"""The changes that make User-mode Linux reproducible, its timers fine and its death complete, found by content.
-
-By content, not by line number: the same edits fit every kernel version whose code reads the same, and a version
-where they do not fit is refused by name instead of being built into a kernel that only looks right.
-"""
+"""The changes that make User-mode Linux reproducible, its timers fine and its death complete, and its switches hash apart."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from emu.errors import MissingFeature
+from emu.lab.patch import Patch, apply_patch
+from emu.lab.patches_multipath import MULTIPATH
 
-
-@dataclass(frozen=True, kw_only=True)
-class Patch:
-    """Replace `old`, which must occur exactly once in `file` (relative to the source tree), by `new`."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    why: str
-
+__all__ = ["PATCHES", "Patch", "apply_patch", "apply_patches"]
 
 SEEDED_RANDOM = Patch(
     name="seeded-random",
@@ -211,28 +197,10 @@ FINE_CLOCK_RATE = Patch(
 )
 
 PATCHES = (SEED_STATE, SEEDED_RANDOM, SEEDED_KEYS, RESTARTED_KEYS, FINE_TIMERS, NO_ORPHANS, WIDE_REGISTERS,
-           LIGHT_TIMERS, FINE_CLOCK, FINE_CLOCK_RATE)
+           LIGHT_TIMERS, FINE_CLOCK, FINE_CLOCK_RATE, *MULTIPATH)
 
 
 def apply_patches(tree: Path, version: str, patches: tuple[Patch, ...] = PATCHES) -> None:
     """Apply each patch once to the source tree; MissingFeature when a text is not found exactly once."""
     for patch in patches:
         apply_patch(tree, version, patch)
-
-
-def apply_patch(tree: Path, version: str, patch: Patch) -> None:
-    """Replace the one occurrence of `patch.old`; a tree that already holds `patch.new` is refused too."""
-    path = tree / patch.file
-    text = path.read_text() if path.is_file() else ""
-    if patch.new in text or text.count(patch.old) != 1:
-        raise MissingFeature(f"Linux {version}: patch {patch.name} does not fit {patch.file} ({_misfit(text, patch)}); "
-                             "install Debian's linux-source-6.1 or linux-source-6.12")
-    path.write_text(text.replace(patch.old, patch.new))
-
-
-def _misfit(text: str, patch: Patch) -> str:
-    if not text:
-        return "no such file"
-    if patch.new in text:
-        return "already applied"
-    return f"its text occurs {text.count(patch.old)} times, 1 expected"

@@ -62,11 +62,8 @@ class Sharing:
 
 def sharing(transferred: Transferred) -> Sharing:
     """UsageError if the run was too short for four samples before the first connection had ended."""
-    totals = [0] * len(transferred.connections)
-    for message in transferred.messages:
-        totals[transferred.connections.index((message.source, message.target, message.channel))] += message.size_bytes
     busy = [sample for sample in transferred.samples
-            if all(placed < total for placed, total in zip(sample.placed, totals, strict=True))]
+            if all(placed < total for placed, total in zip(sample.placed, transferred.connection_bytes, strict=True))]
     if len(busy) < 4:
         raise UsageError(f"{len(busy)} samples before the first flow ended; want 4: raise size_bytes or lower sample_us")
     turn = max(1, int(len(busy) * START_UP_SHARE))

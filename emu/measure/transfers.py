@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -60,6 +60,14 @@ class Transferred:
     @property
     def size_bytes(self) -> int:
         return sum(message.size_bytes for message in self.messages)
+
+    @cached_property
+    def connection_bytes(self) -> list[int]:
+        """What each connection has to carry, in the order of `connections`."""
+        sizes = Counter()
+        for message in self.messages:
+            sizes[message.source, message.target, message.channel] += message.size_bytes
+        return [sizes[connection] for connection in self.connections]
 
     @property
     def completion_us(self) -> float:
@@ -114,8 +122,9 @@ class Transferred:
 
 def run_messages(
     fabric: Fabric, messages: Sequence[Message], transport: Transport, *, watch: Sequence[Port] = (), every_us: float = 0,
+    also: Callable[[], None] = lambda: None,
 ) -> Transferred:
-    """Run them all. `watch`: queues whose depth is sampled every `every_us` of fabric time (0: never)."""
+    """Run them all. Every `every_us` of fabric time (0: never) the depth of the queues in `watch` is sampled, after `also`()."""
     load, before = host.load(), snapshot(fabric)
     samples: list[Sample] = []
     with ExitStack() as closing:
@@ -123,6 +132,7 @@ def run_messages(
         engine = closing.enter_context(Engine(fabric, messages, transport))
 
         def sample() -> None:
+            also()
             at_ns = time.monotonic_ns()  # as BPF counts
             found = tuple(depth.read() for depth in depths)
             samples.append(Sample(at_ns, found, engine.placed_bytes()))

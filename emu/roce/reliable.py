@@ -50,7 +50,8 @@ class Receiver:
         return sum(end <= self.expected for end in self.ends)
 
     def on_data(self, psn: int, asked: bool) -> Answer | None:
-        """A data packet; what goes back for it."""
+        """A data packet; what goes back for it. One that closes the last gap is answered unasked."""
+        gaps = bool(self.early)
         if psn < self.expected or psn in self.early:
             self.duplicates += 1
         elif not self.selective and psn != self.expected or psn - self.expected >= WINDOW_MAX:
@@ -59,7 +60,7 @@ class Receiver:
                 return self._nak()
         else:
             self._place(psn)
-        return self._acknowledge(psn) if asked else None
+        return self._acknowledge(psn) if asked or gaps and not self.early else None
 
     def _place(self, psn: int) -> None:
         self.placed.append(psn)

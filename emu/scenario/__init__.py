@@ -8,11 +8,13 @@ from emu.report.result import Result
 from emu.report.table import Column
 from emu.scenario import parameters
 from emu.scenario.command import main
-from emu.scenario.ecn_profile import ecn_profile
+from emu.scenario.ecn_profile import ecn_profile, queue_profile
+from emu.scenario.load_balancing import balancing
 from emu.scenario.outcome import Outcome
 from emu.scenario.parameter import Parameter
 from emu.scenario.transport import transport
 
 __all__ = [
-    "Check", "Column", "Metric", "Outcome", "Parameter", "Result", "Series", "ecn_profile", "main", "parameters", "transport",
+    "Check", "Column", "Metric", "Outcome", "Parameter", "Result", "Series", "balancing", "ecn_profile", "main", "parameters",
+    "queue_profile", "transport",
 ]

@@ -40,7 +40,7 @@ def recording(fabric: Fabric, p: Values, out: Path | None, label: str, warnings:
     """
     with contextlib.ExitStack() as stack:
         for name in _names(p):
-            capture = stack.enter_context(_open(fabric, Port(*name.split(":"))))
+            capture = stack.enter_context(_open(fabric, Port.parse(name)))
             prefix = re.sub(r"[^\w.=]+", "-", f"{label} {name}".strip())
             stack.callback(_write, capture, out / f"{prefix}.pcapng", warnings)
         yield

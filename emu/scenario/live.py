@@ -27,9 +27,10 @@ def build(scenario: Scenario, p: Values, phase: Phase, *, clock: str) -> Abstrac
     """The Fabric of one combination of parameters, built when entered."""
     from emu.fabric.fabric import Fabric  # needs pyroute2 and mininet, which `railbed list` does not
 
-    plan = make_plan(scenario.topology(p), p.seed)
-    phase.expect(len(plan.topology.links) + len(plan.ports))
     asked = p.as_dict()
+    seeds = {"hash_seeds": p.hash_seed} if "hash_seed" in asked else {}
+    plan = make_plan(scenario.topology(p), p.seed, **seeds)
+    phase.expect(len(plan.topology.links) + len(plan.ports))
     return Fabric(
         plan, choose_scale(plan, scenario, p, clock), advance=phase.advance,
         elided="payload" in asked and p.payload == "elided", paced="cc" in asked and p.cc == "dcqcn",

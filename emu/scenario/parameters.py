@@ -37,6 +37,7 @@ COMMON = {
         "how a leaf chooses the uplink",
         choices=("ecmp", "eecmp", "path", "spray", "spray_random", "spray_rr", "flowlet", "ddc"),
     ),
+    "hash_seed": Parameter(str, "per_switch", "ECMP's seeds; shared polarizes on purpose", choices=("per_switch", "shared")),
     "algo": Parameter(
         str,
         "ring",

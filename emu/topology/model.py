@@ -27,6 +27,14 @@ class Port:
     def __str__(self) -> str:
         return f"{self.node}:{self.ifname}"
 
+    @classmethod
+    def parse(cls, text: str) -> Port:
+        """The inverse of str(); TopologyError for what is no NODE:INTERFACE."""
+        node, colon, ifname = text.partition(":")
+        if not node or not colon:
+            raise TopologyError(f"{text!r} is no port; want NODE:INTERFACE, such as leaf0:up0")
+        return cls(node, ifname)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Server:

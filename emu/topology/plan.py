@@ -7,8 +7,10 @@ neighbours; `emu.fabric` only carries it out and reads it back.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 
+from emu.errors import unknown
 from emu.topology import addressing
 from emu.topology.model import Link, Port, Topology
 from emu.topology.queue_profile import QueueProfile
@@ -17,6 +19,7 @@ from emu.topology.routing import next_hops, with_default
 # RoCEv2 round a payload: IPv4 20 + UDP 8 + BTH 12 + RETH 16 + immediate 4 + iCRC 4 (domain facts 1.1, 1.3)
 ROCE_OVERHEAD_BYTES = 64
 ETHERNET_BYTES = 14
+HASH_SEEDS = ("per_switch", "shared")
 RAIL_TABLE = 100  # policy routing table of NIC rail<k> is RAIL_TABLE + k
 
 
@@ -92,8 +95,13 @@ class Plan:
         return max(link.rate_bps for link in self.topology.links)
 
 
-def make_plan(topology: Topology, seed: int) -> Plan:
-    """`seed` decides each switch's ECMP hash seed; everything else follows from the topology."""
+def make_plan(topology: Topology, seed: int, *, hash_seeds: str = "per_switch") -> Plan:
+    """`seed` decides each switch's ECMP hash seed; everything else follows from the topology.
+
+    hash_seeds="shared" gives all switches the same one: each tier picks as the one before it did (polarization).
+    """
+    if hash_seeds not in HASH_SEEDS:
+        raise unknown("hash_seed", hash_seeds, HASH_SEEDS)
     numbers = _number_ports(topology)
     addresses = _addresses(topology)
     ports: dict[str, list[PortPlan]] = {node.name: [] for node in (*topology.servers, *topology.switches)}
@@ -106,10 +114,21 @@ def make_plan(topology: Topology, seed: int) -> Plan:
     routes = _switch_routes(topology, addresses)
     nodes = [_server_plan(server.name, ports[server.name]) for server in topology.servers]
     nodes += [
-        NodePlan(name=s.name, role=s.role, ports=tuple(ports[s.name]), routes=routes[s.name], hash_seed=hash_seed(seed, s.name))
+        NodePlan(name=s.name, role=s.role, ports=tuple(ports[s.name]), routes=routes[s.name],
+                 hash_seed=hash_seed(seed, s.name if hash_seeds == "per_switch" else hash_seeds))
         for s in topology.switches
     ]
     return Plan(topology=topology, seed=seed, nodes=tuple(nodes))
+
+
+def access_prefixes(topology: Topology) -> dict[str, str]:
+    """Switch with servers -> its NICs' prefix, in ascending order: number n has the n-th prefix of its size."""
+    return _addresses(topology).prefix
+
+
+def routes_without(plan: Plan, dead: Collection[Link]) -> dict[str, tuple[Route, ...]]:
+    """Switch -> the routes that the plan would have without the `dead` links, as a link-state protocol finds them."""
+    return _switch_routes(plan.topology, _addresses(plan.topology), dead)
 
 
 def hash_seed(seed: int, switch: str) -> int:
@@ -171,11 +190,13 @@ def _server_plan(name: str, ports: list[PortPlan]) -> NodePlan:
     return NodePlan(name=name, role="server", ports=tuple(ports), routes=tuple(routes), rail_tables=tables)
 
 
-def _switch_routes(topology: Topology, addresses: _Addresses) -> dict[str, tuple[Route, ...]]:
+def _switch_routes(
+    topology: Topology, addresses: _Addresses, dead: Collection[Link] = ()
+) -> dict[str, tuple[Route, ...]]:
     switches = [switch.name for switch in topology.switches]
     adjacency: dict[str, list[tuple[str, str]]] = {name: [] for name in switches}
     for link in topology.links:
-        if link.a.node in adjacency and link.b.node in adjacency:
+        if link.a.node in adjacency and link.b.node in adjacency and link not in dead:
             adjacency[link.a.node].append((link.b.node, link.a.ifname))
             adjacency[link.b.node].append((link.a.node, link.b.ifname))
     table = next_hops(adjacency, list(addresses.prefix))

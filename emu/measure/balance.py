@@ -1,0 +1,105 @@
+"""How well a fabric's uplinks were shared, and what completion time could have been: one load balancer against the ideal.
+
+The ideal is physical: every NIC, and the uplinks of every leaf together, at line rate with full frames from the first to the
+last packet. `completion` over it says what hashing, reordering or waiting cost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+
+from emu.measure.hashing import expected_efficiency
+from emu.measure.metric import Metric, Series
+from emu.measure.transfers import Transferred
+from emu.measure.uplinks import Spread
+from emu.topology.model import Port
+from emu.topology.plan import Plan
+
+FIGURE_LEAF = 0  # whose uplinks are drawn
+
+
+def uplinks_of(plan: Plan) -> dict[str, list[Port]]:
+    """Leaf -> its ports towards other switches, in order."""
+    servers = {server.name for server in plan.topology.servers}
+    access = {port.peer.node for node in plan.nodes if node.name in servers for port in node.ports}
+    return {node.name: [port.port for port in node.ports if port.peer.node not in servers]
+            for node in plan.nodes if node.name in access}
+
+
+class Balance:
+    """A run's uplinks. `crossing`: connections (source, target, channel) between leaves, by the source's leaf."""
+
+    def __init__(self, transferred: Transferred) -> None:
+        self.transferred = transferred
+        self.plan = transferred.fabric.plan
+        self.uplinks = uplinks_of(self.plan)
+        self._leaf_of = {nic: port.peer.node for nic, port in self.plan.ports.items() if port.peer.node in self.uplinks}
+
+    @cached_property
+    def flows(self) -> Counter[str]:
+        """Leaf -> connections that leave it by an uplink."""
+        return Counter(self._leaf_of[source] for source, target, _ in self.transferred.connections
+                       if self._leaf_of[source] != self._leaf_of[target])
+
+    @cached_property
+    def spreads(self) -> dict[str, Spread]:
+        """Leaf -> bytes that its queues sent to each uplink, for leaves whose flows leave them."""
+        delta = self.transferred.delta
+        leaves = [leaf for leaf in self.uplinks if self.flows[leaf]]
+        return {leaf: Spread([delta[port].sent_bytes for port in self.uplinks[leaf]]) for leaf in leaves}
+
+    @property
+    def ideal_us(self) -> float:
+        """Fabric time that the busiest NIC or the uplinks of the busiest leaf need at line rate, headers included."""
+        sent, received, up, down = Counter(), Counter(), Counter(), Counter()
+        for message in self.transferred.messages:
+            sent[message.source] += message.size_bytes
+            received[message.target] += message.size_bytes
+            leaves = self._leaf_of[message.source], self._leaf_of[message.target]
+            if leaves[0] != leaves[1]:
+                up[leaves[0]] += message.size_bytes
+                down[leaves[1]] += message.size_bytes
+        ports = self.plan.ports
+        nic_us = max(self._us(size, ports[nic].rate_bps) for of in (sent, received) for nic, size in of.items())
+        leaf_us = [self._us(size, sum(ports[port].rate_bps for port in self.uplinks[leaf]))
+                   for of in (up, down) for leaf, size in of.items()]
+        return max(nic_us, *leaf_us) if leaf_us else nic_us
+
+    def _us(self, size_bytes: int, rate_bps: int) -> float:
+        return size_bytes * self.plan.frame_bytes / self.plan.topology.path_mtu_bytes * 8e6 / rate_bps
+
+    def row(self) -> dict[str, object]:
+        """One line of a table. Without a flow between leaves there are no uplink figures."""
+        row = {"ideal_us": self.ideal_us, "busbw_fraction": self.ideal_us / self.transferred.completion_us}
+        if not self.spreads:
+            return row
+        efficiencies = [spread.efficiency for spread in self.spreads.values()]
+        return row | {
+            "uplink_max_over_mean": max(spread.max_over_mean for spread in self.spreads.values()),
+            "uplink_idle_share": _mean([spread.idle_share for spread in self.spreads.values()]),
+            "uplink_efficiency": _mean(efficiencies),
+            "hash_efficiency": _mean([expected_efficiency(len(self.uplinks[leaf]), self.flows[leaf]) for leaf in self.spreads]),
+            "flows_per_uplink": _mean([self.flows[leaf] / len(self.uplinks[leaf]) for leaf in self.spreads]),
+            "uplink_bytes": self.spreads[self._drawn].uplink_bytes,
+        }
+
+    @property
+    def _drawn(self) -> str:
+        return list(self.spreads)[FIGURE_LEAF]
+
+    def metrics(self) -> list[Metric]:
+        reached = Metric("busbw_fraction", self.row()["busbw_fraction"], "ratio", note="ideal time at line rate over completion")
+        return [reached] + (self.spreads[self._drawn].metrics() if self.spreads else [])
+
+    def series(self, name: str) -> list[Series]:
+        """The reference article's figure 3: bytes of each uplink of one leaf."""
+        if not self.spreads:
+            return []
+        megabytes = [size / 1e6 for size in self.spreads[self._drawn].uplink_bytes]
+        return [Series(f"sent by {self._drawn} (MB)", name, "uplink", [float(at) for at in range(len(megabytes))], megabytes)]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,52 @@
+"""The load-balancing mode that a run asks for, at work on its fabric."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emu.scenario.choice import Values
+
+if TYPE_CHECKING:
+    from emu.fabric.fabric import Fabric
+    from emu.fabric.failure import Follower
+    from emu.nic.controller import PathController
+    from emu.nic.work_request import Message
+    from emu.switch.mode import Installed
+
+
+@dataclass(frozen=True)
+class Balancer:
+    """What is at work: the switch programs, and with lb=path the controller; `followers` are told of changed routes."""
+
+    installed: Installed
+    controller: PathController | None = None
+
+    @property
+    def followers(self) -> Sequence[Follower]:
+        return (self.installed, self.controller) if self.controller else (self.installed,)
+
+    def row(self) -> dict[str, object]:
+        """With a controller: the busiest link that it promised, flows that it moved, packets for which it had no path."""
+        if not self.controller:
+            return {}
+        return {
+            "promised_max_bytes": self.controller.navigation.max_bytes, "bound_max_bytes": self.controller.navigation.bound_bytes,
+            "moved_flows": self.controller.moved, "unknown_packets": sum(self.installed.counters().unknown.values()),
+        }
+
+
+@contextlib.contextmanager
+def balancing(fabric: Fabric, p: Values, messages: Sequence[Message]) -> Iterator[Balancer]:
+    """`lb` on every leaf; with lb=path the controller is told the connections of `messages` first."""
+    from emu.nic.controller import PathController
+    from emu.switch.modes import mode
+
+    controller = PathController(fabric, messages) if p.lb == "path" else None
+    chosen = controller.mode if controller else mode(p.lb)
+    with chosen.install(fabric) as installed:
+        if controller:
+            controller.follow(installed)
+        yield Balancer(installed, controller)
