@@ -12,7 +12,7 @@
 
 #include "ddc_cell.h"
 
-#define PROBES 8
+#define PROBES 16
 #define USED (1ull << 63)
 #define RUN_MAX 64  /* packets delivered for one that was waited for; a reminder goes on with the rest */
 #define SKIP_MAX 256
@@ -25,10 +25,10 @@ static __always_inline __u64 key_of(__u32 pair_at, __u32 number)
 	return USED | (__u64)pair_at << 16 | (number & 0xffff);
 }
 
-/* Where the packets of a pair begin in the table; one after the other they have consecutive places. */
+/* Where its search begins: packets that follow one another are far apart, so that held back ones leave room between them. */
 static __always_inline __u32 place_of(__u64 key)
 {
-	return (__u32)(key >> 16) * 2654435761u + (key & 0xffff);
+	return key * 0x9e3779b97f4a7c15ull >> 40;
 }
 
 /* The packet's place in the table, + 1; 0 if it has none. */

@@ -14,7 +14,7 @@ and for the credits; Meta's DSF; domain facts 8. How long a credit takes is no p
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
@@ -28,13 +28,12 @@ from emu.fabric.probe import probe
 from emu.switch.cells import CELL_HEADER_BYTES, ETHERNET_BYTES, cells_of
 from emu.switch.ddc_counters import DdcCounters, read_counters
 from emu.switch.ddc_tables import Members, Tables
-from emu.topology.model import Port
-from emu.topology.plan import NodePlan, PortPlan, Route
+from emu.topology.plan import PortPlan, Route
 from emu.units import us
 
 OBJECT = "ddc"
 CELL_BYTES_MIN, CELL_BYTES_MAX, CELLS_MAX = 128, 2112, 64  # ddc.h; a shorter cell could be as long as an elided packet
-SPEEDUP_MAX = 4.0
+SPEEDUP_MAX = 4.0  # of no product; a slip otherwise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,15 +42,15 @@ class Ddc:
 
     credit_rtt_ns: what a packet waits for its credit on an idle fabric. credit_speed: rate of the credits as a share of the
     port's. reassembly_timeout_ns: a packet that holds complete ones back for so long is given up.
-    fabric_speedup: the links between switches are faster by this factor, as real ones are to make up for the cell tax
-    (Jericho3-AI: about 1.11); 1 leaves them as the topology has them.
+    fabric_speedup: the links between switches are faster by this factor, to make up for the cell tax: a Jericho3-AI has 18 ports
+    of 800 Gb/s to servers and 20 to the fabric. 1 leaves them as the topology has them.
     """
 
     cell_bytes: int = 256
     credit_rtt_ns: int = us(1)
     credit_speed: float = 1.0
-    reassembly_timeout_ns: int = us(50)
-    fabric_speedup: float = 1.0
+    reassembly_timeout_ns: int = us(20)
+    fabric_speedup: float = 20 / 18
 
     def __post_init__(self) -> None:
         if not CELL_BYTES_MIN <= self.cell_bytes <= CELL_BYTES_MAX:
@@ -83,7 +82,7 @@ class InstalledDdc:
         self.fabric, self.mode = fabric, mode
         self._members = Members(fabric.plan)
         self._voqs = {
-            leaf: voq.voq_of(leaf, self._members.ports + 2 * place) for place, leaf in enumerate(self._members.leaves)
+            leaf.name: voq.voq_of(leaf.name, self._members.first_free_ifindex + 2 * leaf.number) for leaf in self._members.leaves
         }
         self._loaded = fabric.bpf().load(OBJECT)
         self._tables = Tables(fabric, self._loaded, self._members)
@@ -95,12 +94,12 @@ class InstalledDdc:
                 undo.callback(self._remove_voq, leaf)
                 voq.install(self.fabric.netlink(leaf), queues, self.fabric.plan.link_mtu_bytes)
             voq.wait_until_running(self._voqs, {leaf: self.fabric.netlink(leaf) for leaf in self._voqs})
-            undo.callback(self._change_links, nodrop=False, speedup=1.0)
+            undo.callback(self._restore_links)
             self._change_links(nodrop=True, speedup=self.mode.fabric_speedup)
             self._load()
-            for node in self._members.switches:
-                undo.callback(self._detach, node)
-                self._attach(node)
+            for node, programs in self._programs().items():
+                undo.callback(self._detach, node, programs)
+                self._attach(node, programs)
             self._undo = undo.pop_all()
         return self
 
@@ -126,33 +125,35 @@ class InstalledDdc:
 
     def _change_links(self, nodrop: bool, speedup: float) -> None:
         """Of the ports between switches."""
-        ports = [port for node in self._members.switches for port in self._members.up[node.name]]
-        with suppress(FabricError) if not nodrop else ExitStack():  # on the way out the fabric may be gone already
-            set_nodrop(self.fabric, (port.port for port in ports), nodrop)
-            for port in ports if self.mode.fabric_speedup > 1 else ():
-                self.fabric.limit_nic(port.port, round(port.rate_bps * speedup))
+        set_nodrop(self.fabric, (port.port for port in self._members.links), nodrop)
+        for port in self._members.links if self.mode.fabric_speedup > 1 else ():
+            self.fabric.limit_nic(port.port, round(port.rate_bps * speedup))
 
-    def _programs(self, node: NodePlan) -> Iterator[tuple[PortPlan, str]]:
-        if node.name not in self._voqs:
-            yield from ((port, "ddc_ncf") for port in node.ports)
-            return
-        yield self._voqs[node.name].leave, "ddc_cut"
-        yield from ((port, "ddc_out") for port in self._members.up[node.name])
-        yield from ((port, "ddc_in") for port in self._members.down[node.name])
+    def _restore_links(self) -> None:
+        with suppress(FabricError):  # the fabric may be gone already
+            self._change_links(nodrop=False, speedup=1.0)
 
-    def _attach(self, node: NodePlan) -> None:
+    def _programs(self) -> dict[str, list[tuple[PortPlan, str]]]:
+        """Switch -> what runs on the ingress of which port."""
+        found = {node.name: [(port, "ddc_ncf") for port in node.ports] for node in self._members.switches}
+        for leaf in self._members.leaves:
+            inside = [(self._voqs[leaf.name].leave, "ddc_cut")]
+            found[leaf.name] = inside + [(port, "ddc_out") for port in leaf.up] + [(port, "ddc_in") for port in leaf.down]
+        return found
+
+    def _attach(self, node: str, programs: Sequence[tuple[PortPlan, str]]) -> None:
         batch = Batch()
-        for port, program in self._programs(node):
+        for port, program in programs:
             add_clsact(batch, port.ifindex, str(port.port))
             attach(batch, port.ifindex, INGRESS, self._loaded.program_fd(program), program, str(port.port))
-        self.fabric.netlink(node.name).run(batch)
+        self.fabric.netlink(node).run(batch)
 
-    def _detach(self, node: NodePlan) -> None:
+    def _detach(self, node: str, programs: Sequence[tuple[PortPlan, str]]) -> None:
         batch = Batch()
-        for port, _ in self._programs(node):
+        for port, _ in programs:
             remove_clsact(batch, port.ifindex, str(port.port))
         with suppress(FabricError):  # what was never attached, because attaching failed half-way
-            self.fabric.netlink(node.name).run(batch)
+            self.fabric.netlink(node).run(batch)
 
     def _remove_voq(self, leaf: str) -> None:
         with suppress(FabricError):
@@ -182,4 +183,3 @@ def check_cells(mode: Ddc, frame_bytes: int) -> None:
             f"cell_bytes={mode.cell_bytes} is more than a packet: frames have {frame_bytes} bytes; "
             f"want at most {frame_bytes - CELL_HEADER_BYTES}"
         )
-

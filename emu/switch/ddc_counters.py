@@ -24,13 +24,13 @@ class CreditWait:
         return self.total_ns / self.packets if self.packets else 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DdcCounters:
     """packets_cut = packets_delivered + packets_lost + what is under way; packets_local stay under one leaf, in one piece.
 
     cells_late: of packets given up before; cells_twice: duplicates; cells_refused: no room to put a packet together;
     cells_astray: no way to their leaf. held_packets_max: complete packets of one pair that waited for an older one.
-    cells: sent out of each port between switches. waits: by NIC.
+    cells: sent out of each port between switches. waits: by NIC. cell_bytes: of packet in a cell.
     """
 
     packets_cut: int
@@ -51,17 +51,18 @@ class DdcCounters:
     waits: dict[Port, CreditWait]
 
     @property
+    def packets(self) -> dict[Port, int]:
+        """Cells given to each leaf's uplinks: what the uplinks' queues count as packets."""
+        return {port: self.cells[port] for port in self.uplinks}
+
+    @property
+    def bytes(self) -> dict[Port, int]:
+        return {port: cells * (self.cell_bytes + CELL_HEADER_BYTES) for port, cells in self.packets.items()}
+
+    @property
     def cell_tax(self) -> float:
         """Bytes in cells for each byte of the packets that were cut, as their servers' links count them, less 1."""
         return self.cells_sent * (self.cell_bytes + CELL_HEADER_BYTES) / self.cut_bytes - 1 if self.cut_bytes else 0.0
-
-    @property
-    def uplink_max_over_mean(self) -> float:
-        """Cells on a leaf's busiest uplink over the mean of its uplinks; of the leaf where that is most."""
-        by_leaf: dict[str, list[int]] = {}
-        for port in self.uplinks:
-            by_leaf.setdefault(port.node, []).append(self.cells[port])
-        return max((max(cells) * len(cells) / sum(cells) for cells in by_leaf.values() if sum(cells)), default=1.0)
 
     @property
     def credit_wait_max_ns(self) -> float:
@@ -72,12 +73,18 @@ class DdcCounters:
         packets = sum(wait.packets for wait in self.waits.values())
         return sum(wait.total_ns for wait in self.waits.values()) / packets if packets else 0.0
 
+    def row(self) -> dict[str, float]:
+        """For one line of a table."""
+        return {
+            "cell_tax": self.cell_tax, "cells": self.cells_sent, "cell_lost_packets": self.packets_lost,
+            "credit_wait_mean_us": self.credit_wait_mean_ns / 1000, "credit_wait_max_us": self.credit_wait_max_ns / 1000,
+        }
+
 
 def read_counters(tables: Tables, members: Members, scale: Scale, cell_bytes: int) -> DdcCounters:
     states = {node.name: tables.switch(node.name) for node in members.switches}
-    leaves = [states[leaf] for leaf in members.leaves]
-    nics = {port.peer: tables.nic(port) for leaf in members.leaves for port in members.down[leaf]}
-    ports = [port for node in members.switches for port in members.up[node.name]]
+    leaves = [states[leaf.name] for leaf in members.leaves]
+    nics = {port.peer: tables.nic(port) for leaf in members.leaves for port in leaf.down}
     return DdcCounters(
         packets_cut=sum(leaf.packets_in for leaf in leaves),
         packets_local=sum(leaf.packets_local for leaf in leaves),
@@ -92,8 +99,8 @@ def read_counters(tables: Tables, members: Members, scale: Scale, cell_bytes: in
         held_packets_max=max(leaf.held_max for leaf in leaves),
         cut_bytes=sum(leaf.bytes_in for leaf in leaves),
         cell_bytes=cell_bytes,
-        cells={port.port: tables.cells_sent(port) for port in ports},
-        uplinks=tuple(port.port for leaf in members.leaves for port in members.up[leaf]),
+        cells=tables.cells_sent(),
+        uplinks=tuple(port.port for leaf in members.leaves for port in leaf.up),
         waits={
             nic: CreditWait(state.packets, scale.fabric_ns(state.wait_ns), scale.fabric_ns(state.wait_max_ns))
             for nic, state in nics.items()
