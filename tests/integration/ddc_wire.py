@@ -6,15 +6,17 @@ import random
 import socket
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from emu.fabric.fabric import Fabric
 from emu.fabric.netns import inside
 from emu.fabric.wait import wait_until_empty
 from emu.topology.model import Port
 
-ETH_P_IP, PACKET_OUTGOING = 0x0800, 4
+ETH_P_IP, ETH_P_ALL, PACKET_OUTGOING = 0x0800, 0x0003, 4
+CELL_HEAD, CELL_TYPE, LOCAL, ELIDED = struct.Struct("!BBHHBBHHH"), 0x88B6, 0x02, 0x04  # ddc_cell.h
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 BUFFER_BYTES = 256 << 20
 UDP, PORT, TTL = 17, 9, 64  # discard: nothing answers but the kernel, to an address that it has
@@ -106,3 +108,60 @@ def received(opened: socket.socket) -> Iterator[bytes]:
         if address[2] != PACKET_OUTGOING and raw[23] == UDP:
             yield raw
 
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One frame on a link between switches; `slice`: the packet's bytes in it, padding included."""
+
+    uplink: Port
+    index: int
+    count: int
+    nic: int
+    source: int
+    number: int
+    slice: bytes
+    frame_bytes: int
+
+
+class CellRecorder:
+    """Every frame that a leaf sends out of its uplinks from now on, in order."""
+
+    def __init__(self, fabric: Fabric, leaf: str) -> None:
+        self._leaf = leaf
+        with inside(fabric.netlink(leaf).netns):
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
+
+    def cells(self) -> list[Cell]:
+        """So far. ValueError for a frame that is no cell."""
+        found = []
+        while True:
+            try:
+                raw, address = self._socket.recvfrom(65536, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return found
+            if address[2] == PACKET_OUTGOING and address[0].startswith("up"):
+                found.append(self._cell(Port(self._leaf, address[0]), raw))
+
+    def _cell(self, uplink: Port, raw: bytes) -> Cell:
+        mark, index, _leaf, to_nic, flags, count, source, number, kind = CELL_HEAD.unpack_from(raw)
+        if kind != CELL_TYPE or mark != LOCAL or flags & ~ELIDED != LOCAL:
+            raise ValueError(f"{uplink}: {raw[:14].hex()} is no cell's header")
+        return Cell(uplink, index, count, to_nic, source, number, raw[CELL_HEAD.size :], len(raw))
+
+    def __enter__(self) -> CellRecorder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+
+def put_together(cells: Iterable[Cell]) -> dict[tuple[int, int], bytes]:
+    """(NIC, number) -> the IP packet and its padding, from cells of one leaf in any order."""
+    slices: dict[tuple[int, int], dict[int, Cell]] = {}
+    for cell in cells:
+        slices.setdefault((cell.nic, cell.number), {})[cell.index] = cell
+    for key, found in slices.items():
+        assert sorted(found) == list(range(found[0].count)), f"packet {key} has cells {sorted(found)} of {found[0].count}"
+    return {key: b"".join(found[at].slice for at in sorted(found)) for key, found in slices.items()}

@@ -33,7 +33,7 @@ from emu.topology.plan import make_plan
 from emu.topology.queue_profile import EcnProfile, QueueProfile
 from emu.topology.spine_leaf import SpineLeaf
 from emu.units import gbps, mib, us
-from tests.integration.ddc_wire import Wire, as_routed, frame, payload
+from tests.integration.ddc_wire import CellRecorder, Wire, as_routed, frame, payload, put_together
 
 pytestmark = pytest.mark.needs_virtual_clock
 
@@ -92,13 +92,14 @@ class Run:
 
 def run(
     mode: Mode | Ddc, messages: Sequence[Message], transport: Transport, *, elided: bool = True, profile: QueueProfile = DEEP,
-    spines: int = SPINES, loss: str = "", failures: Sequence[LinkEvent] = (),
+    spines: int = SPINES, loss: str = "", slow_bps: int = RATE_BPS, failures: Sequence[LinkEvent] = (),
 ) -> Run:
     with ExitStack() as stack:
         fabric = stack.enter_context(make_fabric(elided, profile, spines))
         installed = stack.enter_context(mode.install(fabric))
         if loss:
             lose_cells(fabric, loss)
+        fabric.limit_nic(TARGET, slow_bps)
         engine = stack.enter_context(Engine(fabric, messages, transport))
         events = stack.enter_context(LinkEvents(fabric, failures, convergence_ns=CONVERGENCE_NS, followers=[installed]))
         own = stack.enter_context(Netlink(fabric.netlink(TARGET.node).netns))
@@ -145,6 +146,28 @@ def test_no_byte_of_a_packet_changes_and_none_overtakes_another(cell_bytes):
     assert counters.packets_cut > 300 and counters.packets_local > 30, f"{counters.packets_cut} and {counters.packets_local}"
 
 
+@pytest.mark.parametrize("cell_bytes", [256, 1000])
+def test_cells_are_equal_go_round_the_uplinks_and_hold_the_packet(cell_bytes):
+    generator = random.Random(5)
+    source, target = nic(0, 0), nic(5, 0)
+    with make_fabric(elided=False) as fabric, Ddc(cell_bytes=cell_bytes).install(fabric), Wire(fabric, [source, target]) as wire:
+        frames = [frame(fabric, source, target, number, payload(generator, MTU_BYTES)) for number in range(100)]
+        with CellRecorder(fabric, "leaf0") as recorder:
+            for data in frames:
+                wire.send(source, data)
+            wire.arrived(len(frames))
+            cells = recorder.cells()
+        packets = put_together(cells)
+        for number, data in enumerate(frames):
+            routed, got = as_routed(data, fabric, target)[14:], packets[cells[0].nic, number]
+            assert got == routed.ljust(len(got), bytes(1)), f"packet {number} is not what its cells hold"
+    lengths = {cell.frame_bytes for cell in cells}
+    assert lengths == {cell_bytes + CELL_HEADER_BYTES}, f"frames on the uplinks have {lengths} bytes"
+    assert len(cells) == sum(cells_of(len(data), cell_bytes) for data in frames)
+    uplinks = [int(cell.uplink.ifname.removeprefix("up")) for cell in cells]
+    assert uplinks == [(uplinks[0] + at) % SPINES for at in range(len(cells))], f"not in turn: {uplinks[:20]}"
+
+
 @pytest.mark.parametrize("elided", [True, False], ids=["elided", "full"])
 @pytest.mark.parametrize("transport", ["sr", "gbn"])
 def test_servers_see_no_reordering_and_uplinks_are_even(transport, elided):
@@ -185,6 +208,24 @@ def test_an_incast_waits_at_the_ingress_where_ecmp_marks_and_drops_at_the_egress
     assert 0.8 * window_ns < wait.max_ns < 1.1 * window_ns, f"longest wait {wait.max_ns:,.0f} ns, windows {window_ns:,.0f} ns"
     total_ns = sum(m.size_bytes for m in after.messages) / MTU_BYTES * FRAME_BYTES * 8e9 / RATE_BPS
     assert max(after.done_ns) < 1.02 * total_ns, f"{max(after.done_ns):,.0f} ns; the port alone needs {total_ns:,.0f}"
+
+
+def test_a_port_that_is_slower_than_its_credits_marks_packets_and_drops_none():
+    result = run(Ddc(), incast(), Transport(window_packets=32), slow_bps=RATE_BPS // 2)
+    result.assert_exact()
+    marked, dropped = result.ports[TARGET].marked_packets, result.total("dropped_packets")
+    assert marked > 100 and result.sum_of("ce_packets") == marked, f"{marked} marked, {result.sum_of('ce_packets')} CE delivered"
+    assert dropped == 0, f"{dropped} dropped: what is put together again must be IP to the port's RED"
+
+
+def test_cells_wait_where_the_fabric_is_slower_than_its_servers():
+    slow, fast = (run(Ddc(fabric_speedup=speedup), permutation(mib(8)), Transport()) for speedup in (1.0, 1.25))
+    longer = max(slow.done_ns) / max(fast.done_ns)
+    assert longer > 1.03, f"{longer:.3f} times as long: the uplinks were not full, no test"
+    for result in (slow, fast):
+        result.assert_exact()
+        seen = result.total("dropped_packets"), result.sum_of("resent_packets")
+        assert seen == (0, 0), f"drops, resent {seen}"
 
 
 @pytest.mark.parametrize("credit_rtt_ns", [0, us(1), us(3)])
