@@ -3,8 +3,8 @@
     ipr.tc("add", "fq", index=2, parent="1:1", handle="4:", limit=1 << 20)
 
 limit: packets, of the queue and of each flow. flows: packets are told apart by as many values of their hash, which a BPF
-program may have set; horizon_us: a packet whose time is further away is dropped (default 10 s). The timer gets no slack: by default a packet may leave 10 µs late, whenever some
-other timer fires, which is a packet's time here and differs from run to run.
+program may have set; horizon_us: a packet whose time is further away is dropped (default 10 s). The timer gets no slack: by
+default a packet may leave 10 µs late, whenever some other timer fires, which is a packet's time here and differs from run to run.
 Source: linux/net/sched/sch_fq.c, uapi/linux/pkt_sched.h.
 """
 

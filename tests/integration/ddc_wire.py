@@ -109,7 +109,6 @@ def received(opened: socket.socket) -> Iterator[bytes]:
             yield raw
 
 
-
 @dataclass(frozen=True)
 class Cell:
     """One frame on a link between switches; `slice`: the packet's bytes in it, padding included."""
