@@ -69,7 +69,7 @@ class Map:
             wanted = len(values) // self.layout.value.size
             raise UsageError(f"BPF map {self.layout.name}: {wanted} entries from {first} on; it has room for {room}")
         start = first * self.layout.value.size
-        self.memory()[start : start + len(values)] = bytes(values)
+        self.memory()[start : start + len(values)] = values
 
     def read_range(self, first: int, count: int) -> list[Any]:
         """Values of `count` keys from `first` on, out of the memory of an array map."""
@@ -81,9 +81,12 @@ class Map:
         """One integer field of `count` values from key `first` on: cheaper than all of them."""
         field = next(field for field in self.layout.value.fields if field.name == name)
         size = self.layout.value.size
-        data = self.memory()[first * size : (first + count) * size]
-        reader = struct.Struct("=" + UNSIGNED[field.width])
-        return [reader.unpack_from(data, at)[0] for at in range(field.offset, len(data), size)]
+        with memoryview(self.memory()) as memory, memory[first * size : (first + count) * size] as data:
+            if size % field.width or field.offset % field.width:
+                reader = struct.Struct("=" + UNSIGNED[field.width])
+                return [reader.unpack_from(data, at)[0] for at in range(field.offset, len(data), size)]
+            with data.cast(UNSIGNED[field.width]) as words:
+                return words[field.offset // field.width :: size // field.width].tolist()
 
     def close(self) -> None:
         if self._memory is not None:

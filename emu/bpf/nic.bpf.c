@@ -61,11 +61,15 @@ static __always_inline int engine(struct __sk_buff *skb, const union arrival *pa
 	return TC_ACT_SHOT;
 }
 
-/* Whether it has made no progress for too long or has not begun: it gets a turn. */
+/*
+ * Whether it has made no progress for too long or has not begun: it gets a turn. One that waits for a message gets it when
+ * that arrives; before, it would only keep those that can send from theirs.
+ */
 __noinline int look_after(__u32 qpn)
 {
 	struct nic_settings *set = LOOKUP(nic_settings, zero);
 	struct nic_qp *qp = LOOKUP(nic_qps, qpn);
+	struct nic_request *request;
 	__u64 now;
 
 	if (!set || !qp || (qp->send_next == qp->send_end && qp->psn_next == qp->psn_una))
@@ -75,6 +79,10 @@ __noinline int look_after(__u32 qpn)
 		if (now - qp->progress_ns < set->rto_ns)
 			return 0;
 		on_timeout(qp, set, now);
+	} else {
+		request = LOOKUP(nic_requests, qp->send_next);
+		if (!request || request->waits)
+			return 0;
 	}
 	return make_ready(qpn);
 }

@@ -11,9 +11,10 @@
 
 #define QPS_MAX 131072		 /* ends of connections; 8,192 NICs with eight connections each */
 #define SERVERS_MAX 16384
-#define REQUESTS_MAX (1 << 20)
-#define RELEASES_MAX (1 << 20)
+#define REQUESTS_MAX (1 << 21)
+#define RELEASES_MAX (1 << 22)
 #define WINDOW_MAX 1024		 /* packets; a power of two */
+#define PRIORITY_CONTROL 7	 /* skb->priority, TC_PRIO_CONTROL; of data it is 0 */
 #define WINDOW_WORDS (WINDOW_MAX / 64)
 #define MTU_MAX_BYTES 4096
 #define CRC_STEPS 11		 /* zeros up to MTU_MAX_BYTES, which is 4 << 10 */

@@ -109,7 +109,8 @@ static __always_inline long write_frame(struct __sk_buff *skb, union frame *fram
 {
 	long error = shape(skb, bytes);
 
-	return error ?: bpf_skb_store_bytes(skb, 0, (__u8 *)frame + FRAME_PAD, headers, 0);
+	/* without the flag fq takes it for one of the packet's old flow, and may send it before an older one of its own */
+	return error ?: bpf_skb_store_bytes(skb, 0, (__u8 *)frame + FRAME_PAD, headers, BPF_F_INVALIDATE_HASH);
 }
 
 #endif

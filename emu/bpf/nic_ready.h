@@ -51,4 +51,15 @@ __noinline __u32 take_ready(__u32 at)
 	return qpn;
 }
 
+/* Whose turn it is after `qpn`: the queue pairs of a server send in turns, as NICs arbitrate. */
+__noinline __u32 next_turn(__u32 at, __u32 qpn)
+{
+	struct nic_server *server = LOOKUP(nic_servers, at);
+
+	if (!server || !server->ready_first)
+		return qpn;
+	make_ready(qpn);
+	return take_ready(at);
+}
+
 #endif

@@ -144,6 +144,13 @@ static __always_inline bool placed_right(struct __sk_buff *skb, const union arri
 	       bpf_ntohl(rest[1]) == request->bytes && skb->len == frame_bytes(set, *payload);
 }
 
+/* Answers pass the data that waits in the NIC, where it can tell them apart (sch_prio). */
+static __always_inline void put_first(struct __sk_buff *skb, const struct nic_qp *qp)
+{
+	skb->priority = PRIORITY_CONTROL;
+	bpf_clone_redirect(skb, qp->ifindex, 0);
+}
+
 static __noinline int send_ack(struct __sk_buff *skb, struct nic_qp *qp, __u32 psn, __u32 syndrome, const struct nic_settings *set)
 {
 	union frame frame;
@@ -156,7 +163,7 @@ static __noinline int send_ack(struct __sk_buff *skb, struct nic_qp *qp, __u32 p
 	frame.ack.base = 0;
 	qp->acks_sent++;
 	if (!write_roce(skb, &frame, ACK_BYTES, ACK_BYTES, set, 0))
-		bpf_clone_redirect(skb, qp->ifindex, 0);
+		put_first(skb, qp);
 	return 0;
 }
 
@@ -183,7 +190,7 @@ static __noinline int send_sack(struct __sk_buff *skb, __u32 qpn, __u32 about, c
 	frame.ack.icrc = 0;
 	qp->acks_sent++;
 	if (!write_roce(skb, &frame, SACK_BYTES, SACK_BYTES, set, 0))
-		bpf_clone_redirect(skb, qp->ifindex, 0);
+		put_first(skb, qp);
 	return 0;
 }
 
@@ -207,7 +214,7 @@ static __noinline int send_cnp(struct __sk_buff *skb, __u32 qpn)
 	frame.psn = 0;
 	frame.words[7] = frame.words[8] = frame.words[9] = 0;
 	if (!write_roce(skb, &frame, CNP_BYTES, CNP_BYTES, set, 0))
-		bpf_clone_redirect(skb, qp->ifindex, 0);
+		put_first(skb, qp);
 	return 0;
 }
 

@@ -11,6 +11,9 @@
 
 #include "nic_rate.h"
 
+/* What a queue pair did with its turn. It keeps it until it has asked for an ACK, which lets it go on. */
+enum sent { NOTHING, UNASKED, ASKED };
+
 #define PACKETS_AT_ONCE 32 /* for one arrival; an ACK comes every few packets, so this catches up with any window */
 
 static __always_inline __s32 distance(__u32 later, __u32 earlier)
@@ -40,8 +43,11 @@ static __always_inline __u32 frame_bytes(const struct nic_settings *set, __u32 p
 	return WRITE_BYTES + (set->elided && payload == set->mtu_bytes ? 0 : (payload + 3) & ~3u);
 }
 
-static __always_inline void put_on_wire(struct __sk_buff *skb, struct nic_qp *qp, const struct nic_settings *set, __u32 payload)
+/* `alone`: a message of one packet with nothing before it, such as a credit, need not wait for other queue pairs' bursts. */
+static __always_inline void put_on_wire(struct __sk_buff *skb, struct nic_qp *qp, const struct nic_settings *set, __u32 payload,
+					bool alone)
 {
+	skb->priority = alone ? PRIORITY_CONTROL : 0;
 	if (set->paced) {
 		__u64 at = departure(qp, bpf_ktime_get_ns(), WRITE_BYTES + payload);
 
@@ -69,7 +75,7 @@ static __always_inline void send_data(struct __sk_buff *skb, struct nic_qp *qp, 
 	frame.write.icrc = 0;
 	qp->sent_packets++;
 	if (!write_roce(skb, &frame, bytes, WRITE_BYTES, set, elided))
-		put_on_wire(skb, qp, set, payload);
+		put_on_wire(skb, qp, set, payload, request->packets == 1 && psn == qp->psn_una);
 }
 
 static __always_inline bool within(const struct nic_request *request, __u32 psn)
@@ -77,40 +83,40 @@ static __always_inline bool within(const struct nic_request *request, __u32 psn)
 	return distance(psn, request->psn_first) >= 0 && distance(psn, request->psn_first + request->packets) < 0;
 }
 
-/* One PSN of a repair: 1 if it was sent or is known to have arrived. */
-static __always_inline int repair_one(struct __sk_buff *skb, struct nic_qp *qp, const struct nic_settings *set, __u32 qpn)
+/* One PSN of a repair, unless it is known to have arrived. */
+static __always_inline enum sent repair_one(struct __sk_buff *skb, struct nic_qp *qp, const struct nic_settings *set, __u32 qpn)
 {
 	struct nic_window *window = LOOKUP(nic_windows, qpn);
 	__u32 psn = qp->repair_next;
 	struct nic_request *request = LOOKUP(nic_requests, qp->repair_request);
 
 	if (!window || !request)
-		return 0;
+		return NOTHING;
 	qp->repair_next++;
 	if (!within(request, psn)) {
 		qp->repair_request++;
 		request = LOOKUP(nic_requests, qp->repair_request);
 		if (!request || !within(request, psn))
-			return 0;
+			return NOTHING;
 	}
 	if (distance(psn, qp->psn_una) < 0 || test_bit(window->sacked, psn))
-		return 1;
+		return UNASKED;
 	qp->resent_packets++;
 	send_data(skb, qp, set, request, psn, true);
-	return 1;
+	return ASKED;
 }
 
-static __always_inline int send_new(struct __sk_buff *skb, struct nic_qp *qp, const struct nic_settings *set)
+static __always_inline enum sent send_new(struct __sk_buff *skb, struct nic_qp *qp, const struct nic_settings *set)
 {
 	struct nic_request *request;
 	__u32 psn = qp->psn_next, end, window = window_of(qp, set);
 	bool last, ask;
 
 	if (psn - qp->psn_una >= window || qp->send_next >= qp->send_end)
-		return 0;
+		return NOTHING;
 	request = LOOKUP(nic_requests, qp->send_next);
 	if (!request || request->waits)
-		return 0;
+		return NOTHING;
 	if (psn == qp->psn_una)
 		qp->progress_ns = bpf_ktime_get_ns();
 	end = request->psn_first + request->packets;
@@ -124,16 +130,16 @@ static __always_inline int send_new(struct __sk_buff *skb, struct nic_qp *qp, co
 	else
 		qp->psn_max = psn + 1;
 	send_data(skb, qp, set, request, psn, ask);
-	return 1;
+	return ask ? ASKED : UNASKED;
 }
 
-static __noinline int send_one(struct __sk_buff *skb, __u32 qpn)
+static __noinline enum sent send_one(struct __sk_buff *skb, __u32 qpn)
 {
 	struct nic_settings *set = LOOKUP(nic_settings, zero);
 	struct nic_qp *qp = LOOKUP(nic_qps, qpn);
 
 	if (!set || !qp)
-		return 0;
+		return NOTHING;
 	if (distance(qp->repair_end, qp->repair_next) > 0)
 		return repair_one(skb, qp, set, qpn);
 	return send_new(skb, qp, set);
@@ -143,9 +149,11 @@ static __noinline int send_one(struct __sk_buff *skb, __u32 qpn)
 static __always_inline void transmit(struct __sk_buff *skb, __u32 server, __u32 qpn)
 {
 	for (int i = 0; i < PACKETS_AT_ONCE; i++) {
-		if (qpn && send_one(skb, qpn))
+		enum sent sent = qpn ? send_one(skb, qpn) : NOTHING;
+
+		if (sent == UNASKED)
 			continue;
-		qpn = take_ready(server);
+		qpn = sent == ASKED ? next_turn(server, qpn) : take_ready(server);
 		if (!qpn)
 			return;
 	}

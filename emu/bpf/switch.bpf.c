@@ -12,25 +12,36 @@
 #include "switch_packet.h"
 
 /*
- * The slot, of group `group_at`, with the shortest wait; of those with none, the one that was given the fewest bytes.
+ * The slot, of group `group_at`, with the shortest wait in whole frames; of those alike the one that was given the fewest bytes
+ * for the target's leaf, so that links down from the spines fill evenly too; of those the one with the fewest bytes in all.
  * Global, so that the verifier checks it once, with any result.
  */
-__noinline __u32 least_busy(__u32 leaf_at, __u32 group_at)
+__noinline __u32 least_busy(__u32 leaf_at, __u32 group_at, __u32 pair_at)
 {
+	struct switch_settings *set = LOOKUP(switch_settings, zero);
 	struct switch_leaf *leaf = LOOKUP(switch_leaves, leaf_at);
 	struct switch_group *group = LOOKUP(switch_groups, group_at);
-	__u64 now = bpf_ktime_get_ns(), shortest = ~0ull, fewest = ~0ull;
+	struct switch_pair *pair = LOOKUP(switch_pairs, pair_at);
+	__u64 now = bpf_ktime_get_ns(), frame_ns = set ? set->frame_ns ?: 1 : 1, fewest_there = 0, fewest = 0;
+	__u64 alike = ~0ull, longer = ~0ull; /* busy until then or later: as long a wait as the best one's, a longer one */
 	__u32 best = 0;
 
-	if (!leaf || !group)
+	if (!leaf || !group || !pair)
 		return 0;
 	for (__u32 i = 0; i < UPLINKS_MAX && i < group->count; i++) {
 		__u32 slot = group->slots[i] & (UPLINKS_MAX - 1);
-		__u64 busy = leaf->busy_ns[slot], wait = busy > now ? busy - now : 0;
+		__u64 busy = leaf->busy_ns[slot], there = pair->sent_bytes[slot], frames;
 
-		if (wait > shortest || (wait == shortest && leaf->sent_bytes[slot] >= fewest))
+		if (busy >= longer)
 			continue;
-		shortest = wait;
+		if (busy >= alike && (there > fewest_there || (there == fewest_there && leaf->sent_bytes[slot] >= fewest)))
+			continue;
+		if (busy < alike) {
+			frames = busy > now ? (busy - now) / frame_ns : 0;
+			alike = frames ? now + frames * frame_ns : 0;
+			longer = now + (frames + 1) * frame_ns;
+		}
+		fewest_there = there;
 		fewest = leaf->sent_bytes[slot];
 		best = slot;
 	}
@@ -119,7 +130,7 @@ int pick_spray(struct __sk_buff *skb)
 
 	if (!goes_up(skb, &packet))
 		return to_kernel(skb);
-	return send_up(skb, &packet, least_busy(packet.at, packet.group_at), true);
+	return send_up(skb, &packet, least_busy(packet.at, packet.group_at, packet.pair_at), true);
 }
 
 SEC("tc")
@@ -170,7 +181,7 @@ int pick_flowlet(struct __sk_buff *skb)
 	before = flowlet->last_ns;
 	flowlet->last_ns = now;
 	if (!flowlet->flowlets || now - before > set->flowlet_gap_ns || !has_member(packet.group, flowlet->slot)) {
-		flowlet->slot = least_busy(packet.at, packet.group_at);
+		flowlet->slot = least_busy(packet.at, packet.group_at, packet.pair_at);
 		flowlet->flowlets++;
 	}
 	return send_up(skb, &packet, flowlet->slot, true);

@@ -13,6 +13,7 @@
 #define LEAVES_MAX 512
 #define UPLINKS_MAX 128	   /* of one leaf */
 #define GROUPS_MAX 8192
+#define PAIRS_MAX 4096	   /* of leaves that are kept apart; beyond 64 leaves some share an entry */
 #define FLOWS_MAX (1 << 17)
 #define FLOWLETS_MAX (1 << 17)
 
@@ -25,6 +26,7 @@ struct switch_settings {
 	__u32 full_bytes;
 	__u32 reserved;
 	__u64 flowlet_gap_ns;  /* kernel ns */
+	__u64 frame_ns;	       /* of a whole frame on an uplink: waits that differ by less are alike */
 };
 
 /* By ifindex. */
@@ -58,6 +60,11 @@ struct switch_uplink {
 struct switch_reach {
 	__u32 group;
 	__u32 reserved;
+};
+
+/* What a leaf has sent to one other leaf, by (source * leaves + target) mod PAIRS_MAX. */
+struct switch_pair {
+	__u64 sent_bytes[UPLINKS_MAX]; /* by slot */
 };
 
 /* Uplinks of equal cost, as in a switch's ECMP group table; also as a set, by bit. */

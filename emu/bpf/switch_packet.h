@@ -21,6 +21,7 @@ SWITCH_ARRAY(switch_ports, struct switch_port, PORTS_MAX);
 SWITCH_ARRAY(switch_leaves, struct switch_leaf, LEAVES_MAX);
 SWITCH_ARRAY(switch_uplinks, struct switch_uplink, LEAVES_MAX * UPLINKS_MAX);
 SWITCH_ARRAY(switch_reach, struct switch_reach, LEAVES_MAX * LEAVES_MAX);
+SWITCH_ARRAY(switch_pairs, struct switch_pair, PAIRS_MAX);
 SWITCH_ARRAY(switch_groups, struct switch_group, GROUPS_MAX);
 SWITCH_HASH(switch_flows, struct switch_flow, FLOWS_MAX);
 SWITCH_HASH(switch_flowlets, struct switch_flowlet, FLOWLETS_MAX);
@@ -55,6 +56,7 @@ struct packet {
 	struct switch_group *group;
 	__u32 at;		/* the leaf's number */
 	__u32 group_at;
+	__u32 pair_at;		/* this leaf and the target's */
 	__u32 bytes;		/* on a real link */
 };
 
@@ -93,6 +95,7 @@ static __always_inline bool goes_up(struct __sk_buff *skb, struct packet *packet
 	if (!reach || !reach->group)
 		return false;
 	packet->group_at = reach->group - 1;
+	packet->pair_at = (packet->at * set->leaves + target) % PAIRS_MAX;
 	packet->group = LOOKUP(switch_groups, packet->group_at);
 	packet->leaf = LOOKUP(switch_leaves, packet->at);
 	packet->bytes = skb->len == set->elided_bytes ? set->full_bytes : skb->len;
@@ -146,6 +149,7 @@ static __always_inline void decrement_ttl(union headers *headers)
 static __always_inline int send_up(struct __sk_buff *skb, struct packet *packet, __u32 slot, bool timed)
 {
 	struct switch_uplink *uplink;
+	struct switch_pair *pair;
 	__u32 at;
 
 	slot = bounded(slot);
@@ -153,8 +157,12 @@ static __always_inline int send_up(struct __sk_buff *skb, struct packet *packet,
 	uplink = LOOKUP(switch_uplinks, at);
 	if (!uplink)
 		return TC_ACT_SHOT;
-	if (timed)
+	if (timed) {
 		occupy(packet->leaf, uplink, slot, packet->bytes);
+		pair = LOOKUP(switch_pairs, packet->pair_at);
+		if (pair)
+			COUNT(pair->sent_bytes[slot], packet->bytes);
+	}
 	COUNT(packet->leaf->sent_packets[slot], 1);
 	COUNT(packet->leaf->sent_bytes[slot], packet->bytes);
 	packet->headers.ethernet[0] = uplink->head[0];

@@ -50,6 +50,7 @@ class Fabric(Mininet):
             port: queue.setting(
                 port_plan, scale, plan.frame_bytes, self.marker == "red", elided=plan.elided_sizes if elided else None,
                 paced=self.paced and port_plan.queue is None,
+                control_first=port_plan.queue is None and probe().works("sch_prio"),
             )
             for port, port_plan in self.ports.items()
         }
@@ -141,7 +142,7 @@ def require_delays(plan: Plan) -> None:
 
 def choose_marker(plan: Plan) -> str:
     """What marks ECN here: "red", "bpf", or "none" where no queue asks for marks; MissingFeature if nothing can."""
-    if not plan.topology.queue.ecn:
+    if not any(port.queue and port.queue.ecn for node in plan.nodes for port in node.ports):
         return "none"
     found = probe()
     if found.works("sch_red"):

@@ -20,6 +20,7 @@ from pyroute2.netlink.rtnl.ifinfmsg import IFF_UP, ifinfmsg
 from emu.errors import FabricError
 from emu.fabric.attributes import attributes, text, u32
 from emu.fabric.netlink import CHANGE, CREATE, Batch, Netlink
+from emu.fabric.sched_prio import QUEUE_PACKETS
 from emu.fabric.template import Template, mark_mac, mark_name, mark_number
 from emu.topology.plan import PortPlan
 
@@ -128,6 +129,7 @@ def _end(mtu_bytes: int, first_slot: int) -> dict:
             ("IFLA_IFNAME", mark_name(first_slot + 1)),
             ("IFLA_ADDRESS", mark_mac(first_slot + 2)),
             ("IFLA_MTU", mtu_bytes),
+            ("IFLA_TXQLEN", QUEUE_PACKETS),
             ("IFLA_NUM_TX_QUEUES", 1),
             ("IFLA_NUM_RX_QUEUES", 1),
         ],

@@ -15,12 +15,14 @@ BUCKETS = 64
 
 
 def attach_markers(bpf: Bpf, plan: Plan, netlinks: Mapping[str, Netlink]) -> None:
-    """One program for all switch ports; each port's law and seed in its map entry."""
+    """One program for all switch ports that mark; each port's law and seed in its map entry."""
     loaded = bpf.load(OBJECT)
     for node in plan.nodes:
         batch = Batch()
-        for port in node.ports if node.forwards else ():
-            ecn = port.queue.ecn
+        for port in node.ports:
+            ecn = port.queue.ecn if port.queue else None
+            if not ecn:
+                continue
             set_port(
                 loaded, port.ifindex, kmin_bytes=ecn.kmin_bytes, kmax_bytes=ecn.kmax_bytes, pmax=ecn.pmax,
                 bucket_bytes=bucket_bytes(ecn.kmax_bytes), seed=port_seed(plan.seed, str(port.port)),

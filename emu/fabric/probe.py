@@ -17,7 +17,7 @@ from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from emu.bpf import loader
 from emu.errors import FabricError, MissingFeature
-from emu.fabric import netns, registry, routes
+from emu.fabric import netns, registry, routes, sched_prio
 from emu.fabric.link import LO_IFINDEX
 from emu.fabric.netlink import CHANGE, CREATE, Batch, Netlink
 from emu.fabric.queue import NETEM_LIMIT_PACKETS, TBF_HANDLE  # registers the tbf and red plugins
@@ -101,6 +101,7 @@ def _trials(scratch: str) -> list[tuple[str, str, Callable[[Netlink], str | None
         ("bpf_marker", "ECN marking where sch_red is absent", lambda _: loader.marker_supported()),
         ("sch_netem", "propagation delay of links (delay_ns)", _qdisc("netem", netem)),
         ("sch_fq", "departure times of packets (NICs with cc=dcqcn)", _qdisc("fq", None)),
+        ("sch_prio", "acknowledgements before data in a NIC", _qdisc("prio", sched_prio.OPTIONS)),
         ("clsact", "counting and steering by eBPF", _qdisc("clsact", None)),
         ("ecmp_l4_hash", "ECMP over the 5-tuple", lambda _: _knob(scratch, "ipv4/fib_multipath_hash_policy")),
         ("ecmp_hash_seed", "a hash seed per switch", lambda _: _knob(scratch, "ipv4/fib_multipath_hash_seed")),

@@ -3,6 +3,7 @@
     handle 3:  netem   root, only where the link has a delay
     handle 1:  tbf     the line rate; its burst is one frame, or what a late timer has to make up for (emu.scale)
     handle 2:  red     switch ports where the kernel has it; else the BPF marker watches the tbf's backlog
+    handle 5:  prio    NICs, where the kernel has it: acknowledgements don't wait behind data
     handle 4:  fq      NICs whose engine gives each packet its departure time
 
 A NIC has no RED. Frames without payload are accounted at full length by a size table on the root. Every byte figure
@@ -22,7 +23,7 @@ from pyroute2.netlink.rtnl import RTM_GETQDISC, RTM_NEWQDISC, TC_H_ROOT
 from pyroute2.netlink.rtnl.tcmsg import plugins, tcmsg
 
 from emu.errors import UsageError
-from emu.fabric import red_law, sched_fq, sched_netem, sched_red, sched_tbf
+from emu.fabric import red_law, sched_fq, sched_netem, sched_prio, sched_red, sched_tbf
 from emu.fabric.attributes import attributes, text, u32
 from emu.fabric.netlink import CREATE, REPLACE, Batch, Netlink
 from emu.fabric.size_table import entries, size_table
@@ -36,7 +37,7 @@ plugins["red"] = sched_red
 plugins["tbf"] = sched_tbf
 plugins["netem"] = sched_netem
 
-TBF_HANDLE, RED_HANDLE, NETEM_HANDLE, FQ_HANDLE = 0x10000, 0x20000, 0x30000, 0x40000
+TBF_HANDLE, RED_HANDLE, NETEM_HANDLE, FQ_HANDLE, PRIO_HANDLE = 0x10000, 0x20000, 0x30000, 0x40000, 0x50000
 HEADER_BYTES, TCMSG_BYTES = 16, 20  # struct nlmsghdr, struct tcmsg
 IFINDEX_OFFSET, HANDLE_OFFSET = HEADER_BYTES + 4, HEADER_BYTES + 8
 TCA_KIND, TCA_OPTIONS, TCA_XSTATS, TCA_STATS2, TCA_STAB = 1, 2, 4, 7, 8  # linux/rtnetlink.h
@@ -55,7 +56,7 @@ class QueueSetting:
     """What the kernel is asked for on one port: bytes/s, bytes, kernel ns; `red` is None without RED.
 
     elided: (length of a frame without its payload, length it counts), or None where frames are whole.
-    paced: departure times are kept by fq.
+    paced: departure times are kept by fq. control_first: what has priority PRIORITY_CONTROL passes all else.
     """
 
     ifindex: int
@@ -67,10 +68,12 @@ class QueueSetting:
     red: red_law.RedFit | None
     elided: tuple[int, int] | None = None
     paced: bool = False
+    control_first: bool = False
 
 
 def setting(
-    port: PortPlan, scale: Scale, frame_bytes: int, use_red: bool, *, elided: tuple[int, int] | None = None, paced: bool = False
+    port: PortPlan, scale: Scale, frame_bytes: int, use_red: bool, *, elided: tuple[int, int] | None = None, paced: bool = False,
+    control_first: bool = False,
 ) -> QueueSetting:
     """The port's queue in kernel terms; UsageError if RED can't follow the ramp, or the kernel can't hold a figure."""
     ecn = port.queue.ecn if port.queue else None
@@ -92,6 +95,7 @@ def setting(
         red=fit,
         elided=elided,
         paced=paced,
+        control_first=control_first,
     )
 
 
@@ -186,9 +190,13 @@ def _templates(shape: QueueSetting, flags: int) -> tuple[tuple[str, Template], .
     found.append(("tbf", _template("tbf", TBF_HANDLE, parent, _tbf_options(shape), flags, sizes)))
     if shape.red:
         found.append(("red", _template("red", RED_HANDLE, TBF_HANDLE | 1, _red_options(shape), flags)))
+    parent = TBF_HANDLE | 1
+    if shape.control_first:
+        found.append(("prio", _template("prio", PRIO_HANDLE, parent, sched_prio.OPTIONS, flags)))
+        parent = PRIO_HANDLE | sched_prio.DATA_CLASS
     if shape.paced:
         options = sched_fq.get_parameters({"limit": FQ_LIMIT_PACKETS})
-        found.append(("fq", _template("fq", FQ_HANDLE, TBF_HANDLE | 1, options, flags)))
+        found.append(("fq", _template("fq", FQ_HANDLE, parent, options, flags)))
     return tuple(found)
 
 
@@ -225,6 +233,8 @@ def _knobs(queue: QueueSetting) -> Iterable[tuple[int, dict[str, int]]]:
         }
     if queue.delay_ns:
         yield NETEM_HANDLE, {"delay_ns": queue.delay_ns, "limit": NETEM_LIMIT_PACKETS, "size_entries": size_entries}
+    if queue.control_first:
+        yield PRIO_HANDLE, {"bands": sched_prio.BANDS}
     if queue.paced:
         yield FQ_HANDLE, {"limit": FQ_LIMIT_PACKETS, "flow_limit": FQ_LIMIT_PACKETS, "slack_ns": sched_fq.TIMER_SLACK_NS}
 
@@ -253,6 +263,8 @@ def _kept(kind: str, options: bytes) -> dict[str, int]:
     if kind == "netem":
         latency = attributes(options, sched_netem.QOPT_BYTES)[TCA_NETEM_LATENCY64]
         return {"delay_ns": struct.unpack("=q", latency)[0], "limit": u32(options, sched_netem.LIMIT_OFFSET)}
+    if kind == "prio":
+        return {"bands": u32(options, 0)}
     if kind not in ("tbf", "red", "fq"):
         return {}
     found = attributes(options)

@@ -14,6 +14,7 @@ from emu.measure.hashing import expected_efficiency
 from emu.measure.metric import Metric, Series
 from emu.measure.transfers import Transferred
 from emu.measure.uplinks import Spread
+from emu.nic.message import sent_and_received
 from emu.topology.model import Port
 from emu.topology.plan import Plan
 
@@ -35,13 +36,13 @@ class Balance:
         self.transferred = transferred
         self.plan = transferred.fabric.plan
         self.uplinks = uplinks_of(self.plan)
-        self._leaf_of = {nic: port.peer.node for nic, port in self.plan.ports.items() if port.peer.node in self.uplinks}
+        self.leaf_of = {nic: port.peer.node for nic, port in self.plan.ports.items() if port.peer.node in self.uplinks}
 
     @cached_property
     def flows(self) -> Counter[str]:
         """Leaf -> connections that leave it by an uplink."""
-        return Counter(self._leaf_of[source] for source, target, _ in self.transferred.connections
-                       if self._leaf_of[source] != self._leaf_of[target])
+        return Counter(self.leaf_of[source] for source, target, _ in self.transferred.connections
+                       if self.leaf_of[source] != self.leaf_of[target])
 
     @cached_property
     def spreads(self) -> dict[str, Spread]:
@@ -53,14 +54,13 @@ class Balance:
     @property
     def ideal_us(self) -> float:
         """Fabric time that the busiest NIC or the uplinks of the busiest leaf need at line rate, headers included."""
-        sent, received, up, down = Counter(), Counter(), Counter(), Counter()
-        for message in self.transferred.messages:
-            sent[message.source] += message.size_bytes
-            received[message.target] += message.size_bytes
-            leaves = self._leaf_of[message.source], self._leaf_of[message.target]
+        sent, received = sent_and_received(self.transferred.messages)
+        up, down = Counter(), Counter()
+        for (source, target, _), size_bytes in self.transferred.messages.connection_bytes.items():
+            leaves = self.leaf_of[source], self.leaf_of[target]
             if leaves[0] != leaves[1]:
-                up[leaves[0]] += message.size_bytes
-                down[leaves[1]] += message.size_bytes
+                up[leaves[0]] += size_bytes
+                down[leaves[1]] += size_bytes
         ports = self.plan.ports
         nic_us = max(self._us(size, ports[nic].rate_bps) for of in (sent, received) for nic, size in of.items())
         leaf_us = [self._us(size, sum(ports[port].rate_bps for port in self.uplinks[leaf]))

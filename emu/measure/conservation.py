@@ -8,26 +8,41 @@ per switch  what all ports received = what all queues were offered (no loss in f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from emu.measure.counters import Snapshot
 from emu.measure.metric import Check
+from emu.topology.model import Link
 from emu.topology.plan import Plan
 
 SHOWN = 3
 
 
-def checks(plan: Plan, delta: Snapshot) -> list[Check]:
-    """The fidelity checks "packets lost on links" and "packets lost in switches"; the note names the places."""
+def checks(plan: Plan, delta: Snapshot, dead: Collection[Link] = ()) -> list[Check]:
+    """The fidelity checks "packets lost on links" and "packets lost in switches"; the note names the places.
+
+    What the `dead` cables, and the switches at their ends, have lost is no fault of the run: lost_at().
+    """
+    ends = {port.node for cable in dead for port in (cable.a, cable.b)}
     return [
-        _check("packets lost on links", list(link_losses(plan, delta))),
-        _check("packets lost in switches", list(switch_losses(plan, delta))),
+        _check("packets lost on links", list(link_losses(plan, delta, dead))),
+        _check("packets lost in switches", [loss for loss in switch_losses(plan, delta) if loss[0] not in ends]),
     ]
 
 
-def link_losses(plan: Plan, delta: Snapshot) -> Iterator[tuple[str, int]]:
-    """(direction, packets) wherever a queue sent more or fewer packets than the other end received."""
+def lost_at(plan: Plan, delta: Snapshot, dead: Collection[Link]) -> int:
+    """Packets that disappeared on these cables and in the switches at their ends."""
+    ends = {port.node for cable in dead for port in (cable.a, cable.b)}
+    in_switches = sum(lost for switch, lost in switch_losses(plan, delta) if switch in ends)
+    all_links, others = link_losses(plan, delta), link_losses(plan, delta, dead)
+    return in_switches + sum(lost for _, lost in all_links) - sum(lost for _, lost in others)
+
+
+def link_losses(plan: Plan, delta: Snapshot, dead: Collection[Link] = ()) -> Iterator[tuple[str, int]]:
+    """(direction, packets) wherever a queue sent more or fewer packets than the other end received; not on `dead` cables."""
     for cable in plan.topology.links:
+        if cable in dead:
+            continue
         for sender, receiver in ((cable.a, cable.b), (cable.b, cable.a)):
             lost = delta[sender].sent_packets - delta[receiver].received_packets
             if lost:

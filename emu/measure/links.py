@@ -8,11 +8,21 @@ from dataclasses import dataclass
 
 from emu.fabric.fabric import Fabric
 from emu.fabric.failure import Follower, LinkEvent, LinkEvents
+from emu.measure import conservation
 from emu.measure.transfers import Transferred
-from emu.topology.model import Port
+from emu.topology.model import Link, Port
 from emu.units import us
 
 TICK_US = 1.0  # how late a link may die; fabric time
+
+
+@dataclass(frozen=True)
+class Cable:
+    """`port`: one of its ends, as leaf0:up0; "" for none. Dies at fail_us, is back at repair_us (0: never); fabric time."""
+
+    port: str
+    fail_us: float
+    repair_us: float
 
 
 @dataclass(frozen=True)
@@ -22,15 +32,21 @@ class Events:
     fail_us: float = 0
     every_us: float = 0
     live: LinkEvents | None = None
+    dead: Sequence[Link] = ()
 
     def tick(self) -> None:
         if self.live:
             self.live.tick()
 
     def row(self, transferred: Transferred) -> dict[str, object]:
-        """From the failure until each connection that wasn't complete has got a byte: the slowest's time."""
+        """Packets lost at the cable, and the time until every connection has got a byte since."""
         if not self.live:
             return {}
+        lost = conservation.lost_at(transferred.fabric.plan, transferred.delta, self.dead)
+        return {"lost_packets": lost, "moves_again_us": self._moves_again_us(transferred)}
+
+    def _moves_again_us(self, transferred: Transferred) -> float:
+        """From the failure until each connection that wasn't complete has got a byte: the slowest's time."""
         scale = transferred.fabric.scale
         samples = [(scale.fabric_ns(sample.at_ns) / 1000, sample.placed) for sample in transferred.samples]
         before = [placed for at_us, placed in samples if at_us <= self.fail_us] or [(0,) * len(transferred.connections)]
@@ -39,19 +55,20 @@ class Events:
             if at_us > self.fail_us:
                 waiting -= {at for at in waiting if placed[at] > before[-1][at]}
                 if not waiting:
-                    return {"moves_again_us": at_us - self.fail_us}
-        return {"moves_again_us": transferred.completion_us - self.fail_us}
+                    return at_us - self.fail_us
+        return transferred.completion_us - self.fail_us
 
 
 @contextlib.contextmanager
-def failing(fabric: Fabric, cable: str, fail_us: int, repair_us: int, followers: Sequence[Follower]) -> Iterator[Events]:
-    """`cable`: one of its ends, as leaf0:up0; "" for none. UsageError: not a cable between switches."""
-    if not cable:
+def failing(fabric: Fabric, cable: Cable, followers: Sequence[Follower]) -> Iterator[Events]:
+    """UsageError: not a cable between switches."""
+    if not cable.port:
         yield Events()
         return
-    port = Port.parse(cable)
-    events = [LinkEvent(at_ns=us(fail_us), port=port)]
-    if repair_us:
-        events.append(LinkEvent(at_ns=us(repair_us), port=port, up=True))
+    port = Port.parse(cable.port)
+    events = [LinkEvent(at_ns=us(cable.fail_us), port=port)]
+    if cable.repair_us:
+        events.append(LinkEvent(at_ns=us(cable.repair_us), port=port, up=True))
+    dead = [link for link in fabric.plan.topology.links if port in (link.a, link.b)]
     with LinkEvents(fabric, events, followers=followers) as live:
-        yield Events(fail_us, TICK_US, live)
+        yield Events(cable.fail_us, TICK_US, live, dead)

@@ -35,10 +35,14 @@ class Check:
 
 @dataclass(frozen=True)
 class Series:
-    """A curve: `y` against `x`, both finite. Series with the same `panel` (label of the y axis, with its unit) share one."""
+    """A curve: `y` against `x`, both finite. Series with the same `panel` (label of the y axis, with its unit) share one.
+
+    `log`: both axes of its panel are logarithmic, so that only positive values are seen.
+    """
 
     panel: str
     name: str
     x_label: str
     x: Sequence[float]
     y: Sequence[float]
+    log: bool = False

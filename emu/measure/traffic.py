@@ -28,15 +28,17 @@ def permutation(topology: Topology, size: Size, rng: Random) -> list[Message]:
 
 
 def all_to_all_in_groups(topology: Topology, size: Size, rng: Random) -> list[Message]:
-    """NCCL's order in every group at the same time; a block is one message on one queue pair of each pair of NICs."""
-    messages: list[Message] = []
-    for group in patterns.groups(topology, size.group_gpus):
-        first = len(messages)
-        for transfer in all_to_all(Placement(len(group), scale_up=False), size.size_bytes).transfers:
-            after = tuple(first + before for before in transfer.after)
-            messages.append(Message(source=group[transfer.source], target=group[transfer.target],
-                                    size_bytes=transfer.size_bytes, after=after))
-    return messages
+    """NCCL's order in every group at the same time; a block is one message on one queue pair of each pair of NICs.
+
+    Listed round by round over all groups, as they run: the order in which a controller is told the connections.
+    """
+    groups = patterns.groups(topology, size.group_gpus)
+    transfers = all_to_all(Placement(size.group_gpus, scale_up=False), size.size_bytes).transfers
+    return [
+        Message(source=group[transfer.source], target=group[transfer.target], size_bytes=transfer.size_bytes,
+                after=tuple(before * len(groups) + number for before in transfer.after))
+        for transfer in transfers for number, group in enumerate(groups)
+    ]
 
 
 def all_reduce(topology: Topology, size: Size, rng: Random) -> list[Message]:

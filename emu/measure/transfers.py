@@ -7,8 +7,7 @@ connection while it goes on. Kernel times and rates; rows and metrics are in fab
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,9 +21,9 @@ from emu.measure import conservation, fidelity
 from emu.measure.counters import PortCounters, Snapshot, difference, snapshot
 from emu.measure.metric import Check, Metric
 from emu.nic.engine import Engine, Outcome
+from emu.nic.message import Message, Messages, sent_and_received
 from emu.nic.transport import Transport
-from emu.nic.work_request import Message
-from emu.topology.model import Port
+from emu.topology.model import Link, Port
 
 PATIENCE = 50  # times the ideal duration, and RTOS_MAX timeouts in a row, before a run counts as stuck
 RTOS_MAX = 400
@@ -45,7 +44,7 @@ class Transferred:
     """A run of `messages`; `samples` are in the order of `watched` and of `connections` (source, target, channel)."""
 
     fabric: Fabric
-    messages: Sequence[Message]
+    messages: Messages
     transport: Transport
     outcome: Outcome
     ends: dict
@@ -59,15 +58,12 @@ class Transferred:
 
     @property
     def size_bytes(self) -> int:
-        return sum(message.size_bytes for message in self.messages)
+        return self.messages.total_bytes
 
-    @cached_property
+    @property
     def connection_bytes(self) -> list[int]:
         """What each connection has to carry, in the order of `connections`."""
-        sizes = Counter()
-        for message in self.messages:
-            sizes[message.source, message.target, message.channel] += message.size_bytes
-        return [sizes[connection] for connection in self.connections]
+        return list(self.messages.connection_bytes.values())
 
     @property
     def completion_us(self) -> float:
@@ -101,14 +97,15 @@ class Transferred:
         units = {"completion_us": "us", "delivered_bytes": "bytes", "packet_hops": "packet-hops", "reordered_ratio": "share"}
         return [Metric(name, value, units.get(name, "packets")) for name, value in self.row().items()]
 
-    def checks(self) -> list[Check]:
+    def checks(self, dead: Collection[Link] = ()) -> list[Check]:
+        """`dead`: cables that were made to fail, which may lose packets."""
         placed, misplaced = self.total("placed_bytes"), self.total("misplaced_packets")
         checks = [
             Check("messages not complete", self.outcome.left, 0, ok=not self.outcome.left, unit="messages"),
             Check("bytes not placed exactly once", abs(self.size_bytes - placed), 0, ok=placed == self.size_bytes, unit="bytes"),
             Check("packets at a wrong address", misplaced, 0, ok=not misplaced, unit="packets"),
             Check("packets for no queue pair", self.strangers, 0, ok=not self.strangers, unit="packets"),
-            *conservation.checks(self.fabric.plan, self.delta),
+            *conservation.checks(self.fabric.plan, self.delta, dead),
             fidelity.knobs_check(self.fabric),
             fidelity.backlog_check(*self.load),
         ]
@@ -121,11 +118,11 @@ class Transferred:
 
 
 def run_messages(
-    fabric: Fabric, messages: Sequence[Message], transport: Transport, *, watch: Sequence[Port] = (), every_us: float = 0,
+    fabric: Fabric, messages: Iterable[Message], transport: Transport, *, watch: Sequence[Port] = (), every_us: float = 0,
     also: Callable[[], None] = lambda: None,
 ) -> Transferred:
     """Run them all. Every `every_us` of fabric time (0: never) the depth of the queues in `watch` is sampled, after `also`()."""
-    load, before = host.load(), snapshot(fabric)
+    load, before, messages = host.load(), snapshot(fabric), Messages.of(messages)
     samples: list[Sample] = []
     with ExitStack() as closing:
         depths = [_probe(closing, fabric, port) for port in watch]
@@ -147,12 +144,9 @@ def run_messages(
     )
 
 
-def limit_s(fabric: Fabric, messages: Sequence[Message], transport: Transport) -> float:
+def limit_s(fabric: Fabric, messages: Messages, transport: Transport) -> float:
     """Kernel seconds after which a run is stuck: many times what the busiest NIC needs at line rate, and many timeouts."""
-    sent, received = Counter(), Counter()
-    for message in messages:
-        sent[message.source] += message.size_bytes
-        received[message.target] += message.size_bytes
+    sent, received = sent_and_received(messages)
     busiest_bytes = max(*sent.values(), *received.values())
     ideal_ns = busiest_bytes * 8e9 / min(port.rate_bps for port in fabric.plan.ports.values())
     limit = fabric.scale.kernel_ns(PATIENCE * ideal_ns + RTOS_MAX * transport.rto_ns) / 1e9

@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 
 from emu.errors import TopologyError
 from emu.fabric.fabric import Fabric
-from emu.nic.work_request import Key, Message, arrange
+from emu.nic.message import Message, Messages
+from emu.nic.work_request import arrange
 from emu.switch.flow_table import FlowPath, FlowTable, set_paths
 from emu.switch.leaves import Leaf, leaves
 from emu.switch.mode import Installed
@@ -65,10 +66,7 @@ class PathController:
             set_paths(self._installed.tables, self.mode, self._flow_paths(key for key in self._ends if key in keys))
 
     def _report(self, messages: Sequence[Message]):
-        sizes: dict[Key, int] = {}
-        for message in messages:
-            key = (message.source, message.target, message.channel)
-            sizes[key] = sizes.get(key, 0) + message.size_bytes
+        sizes = Messages.of(messages).connection_bytes
         for key, size_bytes in sizes.items():
             if size_bytes >= DATA_MIN_BYTES or (key[1], key[0], key[2]) not in sizes:
                 yield Connection(key, self._leaf_of[key[0]], self._leaf_of[key[1]], size_bytes)

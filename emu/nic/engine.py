@@ -13,11 +13,11 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from emu.errors import FabricError
+from emu.errors import FabricError, UsageError
 from emu.fabric import host, pacer
 from emu.fabric.bpf_filter import INGRESS, add_clsact, attach, remove_clsact
 from emu.fabric.fabric import Fabric
@@ -34,6 +34,7 @@ from emu.topology.model import Port
 
 TICK_TYPE, TICK_BYTES = 0x88B5, 62
 TICKS_PER_RTO = 4
+QPS_PER_SERVER = 4096  # TICK_QPS of nic.bpf.c
 OBJECT = "nic"
 
 
@@ -53,7 +54,7 @@ class Outcome:
 class Engine:
     """`messages` on the NICs of `fabric`, under one transport. Entering attaches and loads; leaving detaches."""
 
-    def __init__(self, fabric: Fabric, messages: Sequence[Message], transport: Transport) -> None:
+    def __init__(self, fabric: Fabric, messages: Iterable[Message], transport: Transport) -> None:
         self.fabric, self.transport = fabric, transport
         self.work: Work = arrange(messages)
         self._loaded = fabric.bpf().load(OBJECT)
@@ -95,7 +96,8 @@ class Engine:
         deadline_s = time.monotonic() + limit_s
         with ExitStack() as closing:
             poll = closing.enter_context(select.epoll())
-            poll.register(self._loaded.event_fd("nic_events"), select.EPOLLIN)
+            # by edge: an earlier run's events are still there, and nobody takes them out
+            poll.register(self._loaded.event_fd("nic_events"), select.EPOLLIN | select.EPOLLET)
             timer = closing.enter_context(Timer(every_ns)) if every_ns else None
             if timer:
                 poll.register(timer, select.EPOLLIN)
@@ -121,7 +123,7 @@ class Engine:
 
     def connections(self) -> list[tuple[Port, Port, int]]:
         """(source, target, channel) of those that carry messages, in the order of their first."""
-        return list(dict.fromkeys((m.source, m.target, m.channel) for m in self.work.messages))
+        return list(self.work.messages.connections)
 
     def placed_bytes(self) -> tuple[int, ...]:
         """Payload that has arrived so far, by connection; cheap for a few."""
@@ -145,7 +147,7 @@ class Engine:
         layout = self._loaded.map("nic_requests").layout.value.packer
         requests, releases = request_table(self.work, mtu_bytes, layout)
         self._loaded.map("nic_requests").write_from(0, requests)
-        self._loaded.map("nic_releases").write_from(0, releases)
+        self._loaded.map("nic_releases").write_from(0, releases.tobytes())
         qps = self._loaded.map("nic_qps")
         first = min(end.qpn for end in self.work.ends.values())
         qps.write_from(first, b"".join(self._pack(qps.layout.value, end) for end in self.work.ends.values()))
@@ -153,6 +155,8 @@ class Engine:
         windows.write_from(first, bytes(windows.layout.value.size * len(self.work.ends)))
         for server, number in self._servers.items():
             own = [end.qpn for end in self.work.ends.values() if end.nic.node == server]
+            if len(own) > QPS_PER_SERVER:
+                raise UsageError(f"{server} has {len(own)} queue pairs; its NICs' timer looks after {QPS_PER_SERVER}: use fewer")
             self._loaded.map("nic_servers").update(number, qpn_first=min(own), qps=len(own))
         if self.transport.icrc:
             self._loaded.map("nic_crc_steps").write_from(0, crc_steps.table())
@@ -161,7 +165,7 @@ class Engine:
 
     def _settings(self, scale, mtu_bytes: int) -> dict[str, int]:
         transport, dcqcn = self.transport, self.transport.dcqcn
-        line_bytes = scale.kernel_bps(self.fabric.plan.fastest_bps) // 8
+        line_bytes = scale.kernel_bps(self._line_bps()) // 8
         return {
             "rto_ns": scale.kernel_ns(transport.rto_ns),
             "cnp_interval_ns": scale.kernel_ns(dcqcn.cnp_interval_ns),
@@ -183,12 +187,19 @@ class Engine:
             "icrc": int(transport.icrc),
         }
 
+    def _line_bps(self) -> int:
+        """The fastest NIC's rate. Ports to where nothing is marked (scale-up) count only where there is no other."""
+        ports = self.fabric.ports
+        nics = [ports[nic] for nic in self._nics]
+        marked = [nic for nic in nics if (queue := ports[nic.peer].queue) and queue.ecn]
+        return max(nic.rate_bps for nic in marked or nics)
+
     def _pack(self, layout, end: End) -> bytes:
         peer, port = self.work.peer_of(end), self.fabric.ports[end.nic]
         words = head_words(port, self.fabric.ports[end.peer], end.qpn, peer.qpn)
         line_bytes = self.fabric.settings[end.nic].rate_bytes
         start_bytes = round(line_bytes * self.transport.dcqcn.rate_start)
-        incoming = self.work.messages[peer.requests[0]].size_bytes if peer.requests else 0
+        incoming = self.work.messages.sizes[peer.requests[0]] if peer.requests else 0
         mtu_bytes = self.fabric.plan.topology.path_mtu_bytes
         return layout.pack(
             head=words, head_sum=head_sum(words), ifindex=port.ifindex, server=self._servers[end.nic.node],

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from emu.collectives.cut import cut
 from emu.collectives.schedule import Schedule
 from emu.errors import UsageError
-from emu.nic.work_request import Message
+from emu.nic.message import Message, Messages
 from emu.topology.model import Port, nic
 
 Pair = tuple[Port, Port]
@@ -20,16 +20,28 @@ def from_pairs(pairs: Iterable[Pair], size_bytes: int, qps: int = 1) -> list[Mes
             for source, target in pairs for channel, share in enumerate(shares)]
 
 
-def from_schedule(schedule: Schedule) -> list[Message]:
-    """The transfers of a schedule that has only scale-out ones (traffic.scale_out_only), NIC to NIC."""
-    placement = schedule.placement
-    messages = []
-    for transfer in schedule.transfers:
-        if transfer.rails is None or max(transfer.source, transfer.target) >= schedule.ranks:
+def from_schedule(schedule: Schedule, rail: int | None = None) -> Messages:
+    """The transfers of a schedule that has only scale-out ones (traffic.scale_out_only), NIC to NIC.
+
+    `rail`: the NIC of every server, in place of the schedule's; for one over servers, a rank each.
+    """
+    placement, messages = schedule.placement, Messages()
+    numbers = [[messages.number(nic(server, gpu if rail is None else rail)) for gpu in range(placement.gpus_per_server)]
+               for server in range(placement.servers)]
+    of_rank = [numbers[placement.server(rank)] for rank in range(schedule.ranks)]
+    for source, target, size_bytes, after, channel, _, _, rails, _ in schedule.transfers:
+        if rails is None or max(source, target) >= schedule.ranks:
             raise UsageError(f"{schedule.name}: a transfer over the scale-up domain or to a switch is no NIC's; leave it out")
-        source, target = placement.server(transfer.source), placement.server(transfer.target)
-        messages.append(Message(
-            source=nic(source, transfer.rails[0]), target=nic(target, transfer.rails[1]), size_bytes=transfer.size_bytes,
-            after=transfer.after, channel=transfer.channel,
-        ))
+        messages.add(of_rank[source][rails[0]], of_rank[target][rails[1]], size_bytes, after, channel)
+    return messages
+
+
+def side_by_side(groups: Iterable[Iterable[Message]]) -> Messages:
+    """Groups that know nothing of each other, as one list."""
+    messages = Messages()
+    for group in groups:
+        first = len(messages)
+        for source, target, size_bytes, after, channel in group:
+            number = messages.number(source), messages.number(target)
+            messages.add(*number, size_bytes, [first + before for before in after], channel)
     return messages

@@ -46,9 +46,13 @@ def draw(result: Result) -> str:
 def _draw_panel(axis, panel: str, result: Result) -> None:
     curves = [series for series in result.series if series.panel == panel]
     for series in curves:
-        axis.plot(series.x, series.y, label=series.name, linewidth=1)
+        axis.plot(series.x, series.y, label=series.name, linewidth=1, marker="." if series.log else None)
     axis.set_ylabel(panel)
-    axis.set_ylim(bottom=0)
+    if any(series.log for series in curves):
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+    else:
+        axis.set_ylim(bottom=0)
     axis.grid(alpha=0.3)
     if len(curves) <= LEGEND_MAX:
-        axis.legend(fontsize="small", loc="upper right")
+        axis.legend(fontsize="small", loc="best" if curves[0].log else "upper right")

@@ -37,6 +37,7 @@ class Result:
     rows: list[dict[str, object]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     series: list[Series] = field(default_factory=list)  # in the file only if there are any
+    conclusions: dict[str, Metric] = field(default_factory=dict)  # what all rows say together; in the file only if any
     timing: dict[str, float] = field(default_factory=dict)  # build_s, run_s, destroy_s: wall clock
 
     @property
@@ -64,8 +65,9 @@ class Result:
             "kernel": self.kernel,
             "dilation": self.dilation,
             "fidelity": {"valid": self.valid, "checks": [_check_to_json(check) for check in self.checks]},
-            "metrics": {name: metric_to_json(metric) for name, metric in sorted(self.metrics.items())},
+            "metrics": _metrics_to_json(self.metrics),
             "rows": self.rows,
+            **({"conclusions": _metrics_to_json(self.conclusions)} if self.conclusions else {}),
             "warnings": self.warnings,
             **({"series": [asdict(series) for series in self.series]} if self.series else {}),
             "timing": _sorted(self.timing),
@@ -96,7 +98,8 @@ class Result:
                 },
                 checks=[Check(**check) for check in document["fidelity"]["checks"]],
                 series=[Series(**series) for series in document.get("series", ())],
-                metrics={name: Metric(name, **metric) for name, metric in document["metrics"].items()},
+                metrics=_metrics_from_json(document["metrics"]),
+                conclusions=_metrics_from_json(document.get("conclusions", {})),
             )
         except KeyError as error:
             raise UsageError(f"{origin}: not a Railbed result: {error.args[0]!r} is missing") from error
@@ -128,6 +131,14 @@ def exit_code(result: Result, expectation_failed: bool) -> int:
 def metric_to_json(metric: Metric) -> dict[str, object]:
     note = {"note": metric.note} if metric.note else {}
     return {"value": metric.value, "unit": metric.unit, **note}
+
+
+def _metrics_to_json(metrics: dict[str, Metric]) -> dict[str, object]:
+    return {name: metric_to_json(metric) for name, metric in sorted(metrics.items())}
+
+
+def _metrics_from_json(metrics: dict[str, dict]) -> dict[str, Metric]:
+    return {name: Metric(name, **metric) for name, metric in metrics.items()}
 
 
 def to_text(document: dict[str, object]) -> str:

@@ -83,6 +83,7 @@ def print_result(result: Result, columns: Sequence[Column], console: Console) ->
     print_rows(result.rows, shown, console, leading=len(shown) - len(columns) or 1)
     if len(result.rows) <= 1:  # of several rows the metrics are the first's alone: in the file, confusing on a screen
         print_metrics(list(result.metrics.values()), console)
+    print_metrics(list(result.conclusions.values()), console)
     print_checks(result.checks, console)
     for warning in result.warnings:
         line(console, f"warning: {warning}", "yellow")

@@ -18,6 +18,8 @@ REAL, VIRTUAL = "real", "virtual"
 INSIDE = "RAILBED_LAB"  # set by emu.lab.guest
 GUEST_BASE_BYTES = 512 << 20  # kernel, Python and its libraries; pages are only used when touched
 GUEST_LINK_BYTES = 160 << 10  # a veth pair with its queues: 16,384 took 1.8 GB
+GUEST_MAPS_BYTES = 256 << 20  # tables of the eBPF NICs (nic.h), whole from the start
+GUEST_MESSAGE_BYTES, GUEST_MESSAGES_MAX = 640, 1 << 21  # of Python's objects; a ring AllReduce of n GPUs has 4n² with credits
 GUEST_FULL_QUEUES, GUEST_OVERHEAD = 8, 3  # queues that may be full at once; memory a packet takes over its bytes
 GUEST_LIMIT_S = 3600  # wall time after which a guest is stuck rather than slow
 
@@ -35,7 +37,8 @@ def must_reexecute(clock: str) -> bool:
 def guest_memory_bytes(topology: Topology) -> int:
     """What the lab kernel needs for a cluster, from its description alone: the random numbers depend on it."""
     full = GUEST_FULL_QUEUES * GUEST_OVERHEAD * topology.queue.buffer_bytes
-    return GUEST_BASE_BYTES + GUEST_LINK_BYTES * len(topology.links) + full
+    messages = GUEST_MESSAGE_BYTES * min(GUEST_MESSAGES_MAX, 4 * topology.gpus**2)
+    return GUEST_BASE_BYTES + GUEST_MAPS_BYTES + GUEST_LINK_BYTES * len(topology.links) + messages + full
 
 
 def need_root() -> None:

@@ -20,6 +20,7 @@ from emu.scenario.choice import ParameterSet
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (ROOT / "scenarios", Path(sys.prefix) / "share" / "railbed" / "scenarios")  # a checkout, an installation
 PARTS = {"topology": 1, "run": 2, "expect": 1}  # function -> how many arguments it takes
+OPTIONAL_PARTS = ("offered_hops_per_s", "conclude")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,7 @@ class Scenario:
     run: Callable
     expect: Callable
     offered_hops_per_s: Callable | None = None  # optional: (p) -> packet-hops per second of fabric time, see live.py
+    conclude: Callable | None = None  # optional: (result) -> metrics that follow from all rows together
 
 
 def names() -> list[str]:
@@ -64,7 +66,7 @@ def load(name_or_path: str) -> Scenario:
     if missing:
         raise UsageError(f"scenario {path.stem} ({path}) has no {', no '.join(missing)}")
     functions = {part: getattr(module, part) for part in PARTS}
-    functions["offered_hops_per_s"] = getattr(module, "offered_hops_per_s", None)
+    functions |= {part: getattr(module, part, None) for part in OPTIONAL_PARTS}
     return Scenario(
         name=path.stem,
         path=path,

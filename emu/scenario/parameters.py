@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from emu.collectives.catalogue import ALL_REDUCE
 from emu.errors import unknown
 from emu.scenario.choice import ParameterSet, ValueOrList
 from emu.scenario.parameter import Parameter
@@ -42,7 +43,7 @@ COMMON = {
         str,
         "ring",
         "collective algorithm",
-        choices=("ring", "single_tree", "tree", "nvls", "nvls_tree", "collnet_direct", "collnet_chain"),
+        choices=tuple(ALL_REDUCE),
     ),
     "size_bytes": Parameter(int, mib(1), "message size", "bytes", minimum=1),
     "qps": Parameter(int, 1, "queue pairs per connection", minimum=1, maximum=128),
@@ -58,6 +59,17 @@ COMMON = {
     "icrc": Parameter(str, "off", "compute and check the iCRC of every packet; off leaves it 0", choices=("off", "on")),
     "dilation": Parameter(int, 0, "how much slower than the fabric the kernel runs it; 0 chooses", minimum=0),
     "buffer_bytes": Parameter(int, mib(16), "room of a port's queue; what does not fit is dropped", "bytes", minimum=1),
+    "scale_up": Parameter(
+        str, "none", "what joins the GPUs of a domain besides their NICs",
+        choices=("none", "full_mesh", "hybrid_mesh", "switch", "two_tier_switch"),
+    ),
+    "technology": Parameter(
+        str, "nvlink4", "of the scale-up links: their number, rate and latency",
+        choices=("nvlink1", "nvlink2", "nvlink3", "nvlink4", "nvlink5", "nvlink6", "ualink200", "sue", "ub", "infinity_fabric"),
+    ),
+    "domain_gpus": Parameter(int, 8, "GPUs of a scale-up domain, which may span servers", minimum=2, maximum=1024),
+    "planes": Parameter(int, 1, "planes of scale-up switches, with an equal share of the bandwidth each", minimum=1),
+    "spines": Parameter(int, 1, "scale-up spines of each plane, in two tiers", minimum=1),
     "capture": Parameter(str, "", "ports to record as pcapng in --out, joined by +: srv0:rail0+leaf0:down1"),
 }
 

@@ -8,6 +8,7 @@ this is tested without a kernel.
 from __future__ import annotations
 
 import contextlib
+import gc
 import platform
 import time
 import traceback
@@ -80,6 +81,8 @@ class Runner:
         except KeyboardInterrupt:
             self._save(len(combinations))
             return Finished(self._so_far(len(combinations)), interrupted=True)
+        if self.scenario.conclude:
+            self.result.conclusions = {metric.name: metric for metric in self.scenario.conclude(self.result)}
         self.result.checks += [self._completed(len(combinations)), self._every_setting_read()]
         self._write(self.result)
         return Finished(self.result, failure=expectation(self.scenario, self.result) if self.result.valid else None)
@@ -88,7 +91,7 @@ class Runner:
         label = ", ".join(f"{name}={p.as_dict()[name]}" for name in self.choice.varied)
         suffix = f" ({label})" if label else ""
         try:
-            with contextlib.ExitStack() as live:
+            with contextlib.ExitStack() as live, _uncollected():
                 with self._timed("build_s"), self.progress.phase(f"building the fabric{suffix}") as phase:
                     fabric = live.enter_context(self.build(self.scenario, p, phase))
                 if self._done == 0:
@@ -144,6 +147,18 @@ class Runner:
             yield
         finally:
             self.result.timing[key] = round(self.result.timing[key] + time.perf_counter() - began, 3)
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Python's garbage collector waits until the end: a run makes millions of objects and keeps them, and to look through all
+    of them again and again takes as long as making them."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.collect()
 
 
 def expectation(scenario: Scenario, result: Result) -> str | None:

@@ -29,6 +29,12 @@ def parse_bytes(text: str) -> int:
     return int(size_bytes)
 
 
+def as_text(size_bytes: object) -> str:
+    """'64 MiB': bytes in the largest power of two that leaves a whole number, for tables."""
+    unit = next((name for name in ("Gi", "Mi", "Ki") if not int(size_bytes) % BINARY[name]), "")
+    return f"{int(size_bytes) // PREFIXES[unit]} {unit}B"
+
+
 def _what_would_fit(number: str, suffix: str) -> str:
     prefix = {"K": "k", "m": "M", "g": "G"}.get(suffix.removesuffix("B"))
     if prefix is None:

@@ -42,8 +42,8 @@ class Ddc:
 
     credit_rtt_ns: what a packet waits for its credit on an idle fabric. credit_speed: rate of the credits as a share of the
     port's. reassembly_timeout_ns: a packet that holds complete ones back for so long is given up.
-    fabric_speedup: the links between switches are faster by this factor, to make up for the cell tax: a Jericho3-AI has 18
-    ports of 800 Gb/s to servers and 20 to the fabric. 1 leaves them as the topology has them.
+    fabric_speedup: the links between switches are faster by this factor, to make up for the cell tax: a Jericho3-AI has 18 ports
+    of 800 Gb/s to servers and 20 to the fabric. 1 leaves them as the topology has them.
     """
 
     cell_bytes: int = 256
@@ -55,10 +55,10 @@ class Ddc:
     def __post_init__(self) -> None:
         if not CELL_BYTES_MIN <= self.cell_bytes <= CELL_BYTES_MAX:
             raise UsageError(f"cell_bytes={self.cell_bytes}; want {CELL_BYTES_MIN} to {CELL_BYTES_MAX}")
-        if self.credit_rtt_ns < 0 or self.reassembly_timeout_ns < 1:
-            raise UsageError(
-                f"credit_rtt_ns={self.credit_rtt_ns} reassembly_timeout_ns={self.reassembly_timeout_ns}; want at least 0 and 1"
-            )
+        if self.credit_rtt_ns < 0:
+            raise UsageError(f"credit_rtt_ns={self.credit_rtt_ns}; want 0 or more")
+        if self.reassembly_timeout_ns < 1:
+            raise UsageError(f"reassembly_timeout_ns={self.reassembly_timeout_ns}; want 1 or more")
         if not 0 < self.credit_speed <= 1:
             raise UsageError(f"credit_speed={self.credit_speed:g}; want a share of the port's rate, above 0 and at most 1")
         if not 1 <= self.fabric_speedup <= SPEEDUP_MAX:
@@ -163,7 +163,7 @@ class InstalledDdc:
 def require_features(fabric: Fabric) -> None:
     """MissingFeature if this kernel can't hold packets back, or several CPUs would share a leaf's state."""
     if lacks := probe().lacks("sch_fq"):
-        raise MissingFeature(f"lb=ddc needs sch_fq to queue packets; this kernel lacks it ({lacks}): use --clock virtual")
+        raise MissingFeature(f"lb=ddc needs sch_fq for its output queues; this kernel lacks it ({lacks}): use --clock virtual")
     if fabric.marker == "bpf":
         raise MissingFeature("lb=ddc needs sch_red: cells must not be dropped where they can't be marked; use --clock virtual")
     if (os.cpu_count() or 1) > 1:
@@ -175,8 +175,8 @@ def check_cells(mode: Ddc, frame_bytes: int) -> None:
     if cells_of(frame_bytes, mode.cell_bytes) > CELLS_MAX:
         fits = -(-(frame_bytes - ETHERNET_BYTES) // CELLS_MAX)
         raise UsageError(
-            f"cell_bytes={mode.cell_bytes} makes {cells_of(frame_bytes, mode.cell_bytes)} cells of a {frame_bytes} byte frame; "
-            f"want at most {CELLS_MAX}, so cell_bytes={fits} or more"
+            f"cell_bytes={mode.cell_bytes} cuts {frame_bytes} bytes into {cells_of(frame_bytes, mode.cell_bytes)} cells, "
+            f"more than {CELLS_MAX}; want {fits} or more"
         )
     if mode.cell_bytes + CELL_HEADER_BYTES > frame_bytes:
         raise UsageError(

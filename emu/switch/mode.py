@@ -129,4 +129,6 @@ def least_busy_model(tables: Tables, leaf: Leaf) -> LeastBusy:
     """Of a leaf's uplinks, all idle."""
     settings = [tables.fabric.settings[port.port] for port in leaf.up]
     times = [ByteTime.at(setting.rate_bytes) for setting in settings]
-    return LeastBusy(times, [time.ns(setting.limit_bytes) for time, setting in zip(times, settings, strict=True)])
+    limits_ns = [time.ns(setting.limit_bytes) for time, setting in zip(times, settings, strict=True)]
+    network, shift = tables.numbers.network, tables.numbers.shift
+    return LeastBusy(times, limits_ns, tables.frame_ns, lambda packet: packet.target - network >> shift)

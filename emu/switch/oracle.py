@@ -6,6 +6,7 @@ where the kernel forwards. They share no code with emu/bpf. What ECMP picks, onl
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -103,26 +104,32 @@ class RoundRobin:
 
 @dataclass
 class LeastBusy:
-    """byte_times and limits_ns (what a buffer holds, in time on its link) by slot."""
+    """byte_times and limits_ns (what a buffer holds, in time on its link) by slot; `leaf_of` a packet's target."""
 
     byte_times: Sequence[ByteTime]
     limits_ns: Sequence[int]
+    frame_ns: int
+    leaf_of: Callable[[Packet], int]
     busy_ns: list[int] = field(default_factory=list)
     sent_bytes: list[int] = field(default_factory=list)
+    sent_there: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.busy_ns = [0] * len(self.byte_times)
         self.sent_bytes = [0] * len(self.byte_times)
 
     def least(self, packet: Packet, slots: Sequence[int]) -> int:
-        """Shortest wait, then fewest bytes so far, then first."""
-        return min(slots, key=lambda slot: (max(0, self.busy_ns[slot] - packet.at_ns), self.sent_bytes[slot]))
+        """Shortest wait in frames, then fewest bytes to that leaf so far, then to all, then first."""
+        leaf = self.leaf_of(packet)
+        return min(slots, key=lambda slot: (
+            max(0, self.busy_ns[slot] - packet.at_ns) // self.frame_ns, self.sent_there[leaf, slot], self.sent_bytes[slot]))
 
     def send(self, packet: Packet, slot: int) -> int:
         start_ns = max(self.busy_ns[slot], packet.at_ns)
         if start_ns - packet.at_ns <= self.limits_ns[slot]:
             self.busy_ns[slot] = start_ns + self.byte_times[slot].ns(packet.count_bytes)
         self.sent_bytes[slot] += packet.count_bytes
+        self.sent_there[self.leaf_of(packet), slot] += packet.count_bytes
         return slot
 
     def pick(self, packet: Packet, slots: Sequence[int]) -> int:

@@ -1,11 +1,13 @@
 """Packet spraying: every packet of a flow chooses anew, so that no flow can overload a link; the receiver must take any order.
 
-spray         the uplink with the least queued bytes (as time on its link); of idle ones that with the fewest bytes so far
+spray         the uplink with the least queued, in whole frames; of those alike the one with the fewest bytes to that leaf so far:
+              least queue alone falls into step with senders that send in step, and loads links down from the spines unevenly
 spray_random  any, by the leaf's seeded generator
 spray_rr      one after the other
 
-Sources: Dixit et al., On the Impact of Packet Spraying in Data Center Networks, INFOCOM 2013 (random); Ghorbani et al.,
-DRILL, SIGCOMM 2017 (least queue); NVIDIA Spectrum-X adaptive routing (domain facts 2.1). From memory but the last.
+Sources: Dixit et al., On the Impact of Packet Spraying in Data Center Networks, INFOCOM 2013 (random); Ghorbani et al., DRILL,
+SIGCOMM 2017 (least queue); Cao et al., Per-packet Load-balanced, Low-Latency Routing for Clos-based Data Center Networks,
+CoNEXT 2013 (per destination); NVIDIA Spectrum-X adaptive routing (domain facts 2.1). From memory but the last.
 """
 
 from __future__ import annotations

@@ -36,13 +36,21 @@ class Tables:
         elided, full = self.fabric.plan.elided_sizes if self.fabric.elided else (0, 0)
         self._loaded.map("switch_settings").update(
             0, network=self.numbers.network, prefix_shift=self.numbers.shift, leaves=len(self.leaves),
-            elided_bytes=elided, full_bytes=full, **settings,
+            elided_bytes=elided, full_bytes=full, frame_ns=self.frame_ns, **settings,
         )
+        pairs = self._loaded.map("switch_pairs")
+        pairs.write_from(0, bytes(len(pairs.memory())))
         for flows in ("switch_flows", "switch_flowlets"):
             self._loaded.map(flows).clear()
         for leaf in self.leaves:
             self._load_leaf(leaf)
         self.reroute({leaf.name: leaf.node.routes for leaf in self.leaves})
+
+    @property
+    def frame_ns(self) -> int:
+        """Kernel time of a whole frame on the fastest uplink."""
+        rates = [self.fabric.settings[port.port].rate_bytes for leaf in self.leaves for port in leaf.up]
+        return ByteTime.at(max(rates)).ns(self.fabric.plan.frame_bytes) if rates else 1
 
     def reroute(self, routes: Mapping[str, Sequence[Route]]) -> None:
         """What the switches named in `routes` route by from now on; of others nothing changes."""

@@ -1,7 +1,8 @@
 """Addresses, hardware addresses and interface numbers: all derived, none looked up.
 
 NICs: 10.0.0.0/8, one prefix per access switch, a /31 per NIC (switch port even, NIC odd), so that one route
-reaches everything under a leaf. Fabric links: a /31 each from 172.16.0.0/12. Interface numbers count through the whole
+reaches everything under a leaf. Fabric links: a /31 each from 172.16.0.0/12. Cables between two servers' GPUs: a /31 each
+from 100.64.0.0/10, which no switch routes. Interface numbers count through the whole
 fabric: the kernel only asks for uniqueness per namespace, but a BPF program that sees skb->ifindex then knows the port.
 """
 
@@ -13,6 +14,7 @@ from emu.errors import TopologyError
 
 NIC_NET = ipaddress.ip_network("10.0.0.0/8")
 FABRIC_NET = ipaddress.ip_network("172.16.0.0/12")
+DIRECT_NET = ipaddress.ip_network("100.64.0.0/10")
 FIRST_IFINDEX = 2  # 1 is lo in every namespace
 
 
@@ -32,9 +34,18 @@ def nic_pair(prefix: ipaddress.IPv4Network, place: int) -> tuple[str, str]:
 
 def fabric_pair(link: int) -> tuple[str, str]:
     """(a, b) addresses of the `link`-th switch-to-switch link."""
-    if 2 * link + 1 >= FABRIC_NET.num_addresses:
-        raise TopologyError(f"fabric link {link} does not fit {FABRIC_NET}")
-    base = int(FABRIC_NET.network_address) + 2 * link
+    return _pair(FABRIC_NET, link)
+
+
+def direct_pair(link: int) -> tuple[str, str]:
+    """(a, b) addresses of the `link`-th server-to-server link."""
+    return _pair(DIRECT_NET, link)
+
+
+def _pair(net: ipaddress.IPv4Network, link: int) -> tuple[str, str]:
+    if 2 * link + 1 >= net.num_addresses:
+        raise TopologyError(f"link {link} does not fit {net}")
+    base = int(net.network_address) + 2 * link
     return str(ipaddress.IPv4Address(base)), str(ipaddress.IPv4Address(base + 1))
 
 

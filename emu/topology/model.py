@@ -50,35 +50,47 @@ class Server:
 
 @dataclass(frozen=True, kw_only=True)
 class Switch:
-    """`role` is the field's word (leaf, spine, …); `radix` is how many ports the box has."""
+    """`role` is the field's word (leaf, spine, nvswitch, …); `radix` is how many ports the box has.
+
+    queue=None: its ports have the topology's queue.
+    """
 
     name: str
     role: str
     radix: int
+    queue: QueueProfile | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """A cable; both directions have `rate_bps` (nominal bit/s) and `delay_ns` (one way)."""
+    """A cable; both directions have `rate_bps` (nominal bit/s) and `delay_ns` (one way).
+
+    With `cables` more than 1, so many that act as one, and have that rate in all.
+    """
 
     a: Port
     b: Port
     rate_bps: int
     delay_ns: int = 0
+    cables: int = 1
 
     def __post_init__(self) -> None:
-        if not RATE_MIN_BPS <= self.rate_bps <= RATE_MAX_BPS:
-            raise TopologyError(f"link {self.a} - {self.b}: rate {self.rate_bps / 1e9:g} Gb/s; want 1 to 1600 Gb/s")
+        if self.cables < 1:
+            raise TopologyError(f"link {self.a} - {self.b}: {self.cables} cables; want at least 1")
+        if not RATE_MIN_BPS <= self.rate_bps / self.cables <= RATE_MAX_BPS:
+            where = f" on each of {self.cables} cables" if self.cables > 1 else ""
+            each_gbps = self.rate_bps / self.cables / 1e9
+            raise TopologyError(f"link {self.a} - {self.b}: rate {each_gbps:g} Gb/s{where}; want 1 to 1600 Gb/s")
         if self.delay_ns < 0:
             raise TopologyError(f"link {self.a} - {self.b}: delay {self.delay_ns} ns; want 0 or more")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Topology:
-    """Nodes and links in a fixed order, with the queue that every switch port has.
+    """Nodes and links in a fixed order, with the queue that every switch port has unless its switch has another.
 
     path_mtu_bytes is RoCE's (256 … 4096): payload bytes per packet. TopologyError: a port used twice, a link to a
-    node that isn't there, more links than a switch has ports, a server without a link or as end b of one.
+    node that isn't there, more links than a switch has ports, a server without a link, or as end b of one from a switch.
     """
 
     name: str
@@ -144,9 +156,9 @@ def _check_ports(topology: Topology) -> None:
 def _check_servers(topology: Topology) -> None:
     servers = {server.name for server in topology.servers}
     for link in topology.links:
-        if link.b.node in servers:
+        if link.b.node in servers and link.a.node not in servers:
             raise TopologyError(f"link {link.a} - {link.b}: the server is end b; want its NIC as end a, a switch as end b")
-    if idle := servers - {link.a.node for link in topology.links}:
+    if idle := servers - {port.node for port in _ports(topology.links)}:
         raise TopologyError(f"{min(idle)} has no NIC with a link; want at least one for each server")
 
 

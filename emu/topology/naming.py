@@ -3,6 +3,10 @@
 Servers are srv0, srv1, …; switches leaf0, spine0, …. A server's NIC of GPU k is rail<k>; a switch port is
 down<j> (towards servers) or up<j> (towards spines). Interface names are unique within their namespace, as on a real
 machine; a port is written srv3:rail0 where the node matters.
+
+A port of GPU k to its scale-up domain is nv<k>, nv<k>p<plane> where the domain has several planes of switches, and
+nv<k>to<peer> where a cable goes straight to another GPU of it. Domain d has the switch nvsw<d>, or in two tiers
+nvleaf<i> and nvspine<i>; with p<plane> as above.
 """
 
 from __future__ import annotations
@@ -26,3 +30,8 @@ def checked_ifname(name: str) -> str:
 def ifname(role: str, index: int) -> str:
     """rail3, down12, up0 …"""
     return checked_ifname(f"{role}{index}")
+
+
+def scale_up_ifname(gpu: int, *, plane: str = "", peer: int | None = None) -> str:
+    """nv3, nv3p1, nv3to5: the port of GPU 3 of a server to a switch, to that of a plane, or to GPU 5 of its domain."""
+    return checked_ifname(f"nv{gpu}{plane}" if peer is None else f"nv{gpu}to{peer}")

@@ -7,7 +7,8 @@ neighbours; `emu.fabric` only carries it out and reads it back.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+import itertools
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from emu.errors import unknown
@@ -20,12 +21,13 @@ from emu.topology.routing import next_hops, with_default
 ROCE_OVERHEAD_BYTES = 64
 ETHERNET_BYTES = 14
 HASH_SEEDS = ("per_switch", "shared")
-RAIL_TABLE = 100  # policy routing table of NIC rail<k> is RAIL_TABLE + k
+RAIL_TABLE = 100  # policy routing table of a server's k-th port to a switch is RAIL_TABLE + k
+RESERVED_TABLES = range(253, 256)  # default, main and local (linux/rtnetlink.h)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PortPlan:
-    """One interface. `queue` is None on a NIC, which only has its line rate."""
+    """One interface. `queue` is None on a server's port, which only has its line rate."""
 
     port: Port
     peer: Port
@@ -50,7 +52,7 @@ class Route:
 
 @dataclass(frozen=True, kw_only=True)
 class NodePlan:
-    """A namespace. A server's `rail_tables` are (NIC, routing table): its traffic leaves by the NIC it is from."""
+    """A namespace. A server's `rail_tables` are (port, routing table): its traffic leaves by the port it is from."""
 
     name: str
     role: str
@@ -105,14 +107,12 @@ def make_plan(topology: Topology, seed: int, *, hash_seeds: str = "per_switch") 
     numbers = _number_ports(topology)
     addresses = _addresses(topology)
     ports: dict[str, list[PortPlan]] = {node.name: [] for node in (*topology.servers, *topology.switches)}
-    switches = {switch.name for switch in topology.switches}
+    queues = {switch.name: switch.queue or topology.queue for switch in topology.switches}
     for link in topology.links:
         for own, peer in ((link.a, link.b), (link.b, link.a)):
-            ports[own.node].append(
-                _port_plan(link, own, peer, numbers, addresses, topology.queue if own.node in switches else None)
-            )
+            ports[own.node].append(_port_plan(link, own, peer, numbers, addresses, queues.get(own.node)))
     routes = _switch_routes(topology, addresses)
-    nodes = [_server_plan(server.name, ports[server.name]) for server in topology.servers]
+    nodes = [_server_plan(server.name, ports[server.name], queues) for server in topology.servers]
     nodes += [
         NodePlan(name=s.name, role=s.role, ports=tuple(ports[s.name]), routes=routes[s.name],
                  hash_seed=hash_seed(seed, s.name if hash_seeds == "per_switch" else hash_seeds))
@@ -152,12 +152,15 @@ def _addresses(topology: Topology) -> _Addresses:
     servers = {server.name for server in topology.servers}
     under: dict[str, list[Link]] = {}
     between: list[Link] = []
+    direct: list[Link] = []
     for link in topology.links:
-        if link.a.node in servers:
+        if link.b.node in servers:
+            direct.append(link)
+        elif link.a.node in servers:
             under.setdefault(link.b.node, []).append(link)
         else:
             between.append(link)
-    largest = max(map(len, under.values()))
+    largest = max(map(len, under.values()), default=0)
     of: dict[Port, str] = {}
     prefixes: dict[str, str] = {}
     for number, (switch, links) in enumerate(under.items()):
@@ -167,6 +170,8 @@ def _addresses(topology: Topology) -> _Addresses:
             of[link.b], of[link.a] = addressing.nic_pair(prefix, place)
     for number, link in enumerate(between):
         of[link.a], of[link.b] = addressing.fabric_pair(number)
+    for number, link in enumerate(direct):
+        of[link.a], of[link.b] = addressing.direct_pair(number)
     return _Addresses(of, prefixes)
 
 
@@ -180,14 +185,19 @@ def _port_plan(
     )
 
 
-def _server_plan(name: str, ports: list[PortPlan]) -> NodePlan:
-    """Each NIC has a table of its own; without a source address the first NIC is used."""
-    routes = [Route(prefix="0.0.0.0/0", via=(ports[0].port.ifname,))]
-    routes += [
-        Route(prefix="0.0.0.0/0", via=(port.port.ifname,), table=RAIL_TABLE + k) for k, port in enumerate(ports)
-    ]
-    tables = tuple((port, RAIL_TABLE + k) for k, port in enumerate(ports))
+def _server_plan(name: str, ports: list[PortPlan], switches: Collection[str]) -> NodePlan:
+    """Each port to a switch has a table of its own; without a source address the first of them is used.
+
+    A cable to another GPU reaches that GPU only: its /31 is all there is to route.
+    """
+    tables = tuple(zip((port for port in ports if port.peer.node in switches), _table_numbers(), strict=False))
+    routes = [Route(prefix="0.0.0.0/0", via=(port.port.ifname,)) for port, _ in tables[:1]]
+    routes += [Route(prefix="0.0.0.0/0", via=(port.port.ifname,), table=table) for port, table in tables]
     return NodePlan(name=name, role="server", ports=tuple(ports), routes=tuple(routes), rail_tables=tables)
+
+
+def _table_numbers() -> Iterator[int]:
+    return (number for number in itertools.count(RAIL_TABLE) if number not in RESERVED_TABLES)
 
 
 def _switch_routes(

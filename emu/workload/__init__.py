@@ -1,1 +1,1 @@
-"""What a training job sends: patterns, parallelism, and files of other tools."""
+"""What a training job sends: one iteration of a named model as events, and files of other tools read into the same. Pure."""

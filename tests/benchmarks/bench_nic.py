@@ -5,6 +5,12 @@ the other group of leaves, so that each packet takes four hops. `right_neighbour
 leaves), each sends 16 MiB to its right neighbour on the rail. Both payloads must give the same virtual time and bytes.
 `million_requests`: 2^20 requests of one packet, a chain round a ring of 64 NICs: each waits for the one from the left.
 
+Where a hop's time goes (perf on the guest, leaf_spine, elided; perf record -e cpu-clock): routing 24 %, the engine's
+interpreter and helpers 19 %, queues and their timers 17 %, veth and softirq 15 %, skb memory 7 %, virtual time 4 %, the host
+and this process 11 %. The floor, forwarding and engine with no queue at all, is 2.1 to 2.3 times as fast; without RED 1.08
+times, without size tables 1.11. Tried and given up: redirecting by a BPF path per queue pair in place of the FIB, results
+equal, 1.06 times as fast on leaf_spine and 0.92 to 1.04 with 640 GPUs (3 runs): little is gained where BPF is interpreted.
+
 The guest can't see wall time: it says when a phase ends, and this process looks at its clock.
 """
 

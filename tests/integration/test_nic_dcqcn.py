@@ -100,3 +100,16 @@ def test_without_congestion_control_the_queue_passes_kmax():
             outcome = engine.run(LIMIT_S, every_ns=DILATION * us(20), sample=lambda: deepest.append(depth.read()))
     assert outcome.left == 0
     assert max(deepest) > ECN.kmax_bytes, f"deepest queue {max(deepest)} bytes"
+
+
+@pytest.mark.parametrize("transport", ["gbn", "sr"])
+def test_a_paced_nic_keeps_the_order_of_each_of_its_connections(transport):
+    """32 connections take turns, so that each packet is written over one of another's."""
+    messages = [Message(source=nic(1, 0), target=nic(0, 0), size_bytes=700, channel=channel)
+                for _ in range(100) for channel in range(32)]
+    with make_fabric(1) as fabric, Engine(fabric, messages, Transport(transport=transport, cc="dcqcn", rto_ns=ms(5))) as engine:
+        assert fabric.paced, "this kernel has no fq"
+        outcome, ends = engine.run(LIMIT_S), engine.ends()
+    early, again = (sum(getattr(end, name) for end in ends.values()) for name in ("early_packets", "resent_packets"))
+    refused = sum(end.refused_packets for end in ends.values())
+    assert (outcome.left, early, again, refused) == (0, 0, 0, 0), f"{early} early, {again} sent again, {refused} refused"

@@ -53,7 +53,7 @@ def change(fabric: Fabric, *words: str) -> None:
 def test_a_changed_limit_of_fq_is_named(make_fabric, option, knob):
     fabric = make_fabric()
     assert fabric.paced and differences(fabric, NIC) == []
-    change(fabric, "parent", "1:1", "handle", "4:", "fq", option, "99")
+    change(fabric, "parent", "5:2", "handle", "4:", "fq", option, "99")
     assert differences(fabric, NIC) == [f"port qdisc 4: {knob} asked {PACKETS}, kernel keeps 99"]
 
 

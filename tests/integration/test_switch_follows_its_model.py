@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import time
 from collections import Counter
 
@@ -28,13 +29,14 @@ SOURCES, TARGETS = [nic(server, 0) for server in range(4)], [nic(server, 0) for 
 SIZES = [ELIDED_BYTES, ELIDED_BYTES, ELIDED_BYTES, 62, 90, 1500]
 WAVES, WAVE_PACKETS, PAUSE_S = 6, 150, 0.02  # the pause is fabric time that passes, not a wait for something
 GAP_NS = us(20)
+SHALLOW_BYTES = 20_000
 
 
-def make_fabric(hash_seeds: str = "per_switch", buffer_bytes: int = mib(16), wiring: str = "rail", up: int = LEAVES_UP) -> Fabric:
+def make_fabric(buffer_bytes: int = mib(16)) -> Fabric:
     """Two leaves with four NICs each: what four send, three uplinks have to carry."""
-    shape = SpineLeaf(servers=SERVERS, gpus_per_server=1, wiring=wiring, leaf_down=4, leaf_up=up, rate_bps=gbps(400),
+    shape = SpineLeaf(servers=SERVERS, gpus_per_server=1, wiring="rail", leaf_down=4, leaf_up=LEAVES_UP, rate_bps=gbps(400),
                       queue=QueueProfile(buffer_bytes=buffer_bytes))
-    return Fabric(make_plan(shape.topology(), seed=7, hash_seeds=hash_seeds), Scale(dilation=100), elided=True)
+    return Fabric(make_plan(shape.topology(), seed=7), Scale(dilation=100), elided=True)
 
 
 def flow_paths() -> list[FlowPath]:
@@ -67,9 +69,21 @@ def queued(fabric: Fabric) -> list[str]:
     ]
 
 
-def fib(fabric: Fabric, passed: Passed) -> Port:
-    import ipaddress
+@pytest.mark.needs_virtual_clock
+def test_a_packet_that_finds_the_buffer_full_is_not_waited_for():
+    """The program takes it for dropped, as the queue does: else a link would look busy with what it never got."""
+    with make_fabric(buffer_bytes=SHALLOW_BYTES) as fabric, Spray().install(fabric) as lb:
+        passed = observe(fabric)
+        model = lb.model(LEAF)
+        wanted = [Port(LEAF, f"up{model.pick(one.packet, tuple(range(LEAVES_UP)))}") for one in passed]
+    dropped = sum(one.out is None for one in passed)
+    assert dropped > 20, f"{dropped} packets dropped: no test"
+    wrong = [(at, str(one.out), str(want)) for at, (one, want) in enumerate(zip(passed, wanted, strict=True))
+             if one.out not in (None, want)]
+    assert not wrong, f"{len(wrong)} of {len(passed)} packets, the first (number, out, wanted): {wrong[:3]}"
 
+
+def fib(fabric: Fabric, passed: Passed) -> Port:
     port = next(own.port for own in fabric.ports.values() if own.ifindex == passed.packet.ifindex)
     source, target = (str(ipaddress.IPv4Address(address)) for address in (passed.packet.source, passed.packet.target))
     return fib_pick(fabric, port, source, target, passed.packet.udp_sport)

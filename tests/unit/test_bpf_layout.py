@@ -106,12 +106,12 @@ def test_only_the_marker_leans_on_the_kernels_own_types():
         name: {entry.get("name") for entry in layout.read_btf(build.object_path(name)).values()} & kernel_types
         for name in build.names()
     }
-    assert leans == {"counter": set(), "marker": kernel_types, "nic": set()}
+    assert leans == {"counter": set(), "marker": kernel_types, "nic": set(), "switch": set(), "ddc": set()}
 
 
 def test_a_second_build_compiles_nothing(sources, monkeypatch):
     first = build.build()
-    assert sorted(path.name for path in first.iterdir()) == ["counter.o", "marker.o", "nic.o"]
+    assert sorted(path.name for path in first.iterdir()) == ["counter.o", "ddc.o", "marker.o", "nic.o", "switch.o"]
     monkeypatch.setattr(tools, "run", lambda *_: pytest.fail("something was run for a build that has nothing to do"))
     assert build.build() == first
 
@@ -139,7 +139,7 @@ def test_builds_at_the_same_time_end_with_one_whole_folder(sources):
     for builder in builders:
         builder.join()
     assert len(results) == 4 and list(build.cache_dir().iterdir()) == [results[0]]
-    assert sorted(path.name for path in results[0].iterdir()) == ["counter.o", "marker.o", "nic.o"]
+    assert sorted(path.name for path in results[0].iterdir()) == ["counter.o", "ddc.o", "marker.o", "nic.o", "switch.o"]
 
 
 def test_a_missing_compiler_is_named_with_the_command_that_installs_it(sources, monkeypatch):
@@ -150,7 +150,7 @@ def test_a_missing_compiler_is_named_with_the_command_that_installs_it(sources, 
 
 
 def test_an_unknown_program_is_met_with_the_known_ones():
-    with pytest.raises(UsageError, match="unknown BPF program 'markr'.*allowed: counter, marker"):
+    with pytest.raises(UsageError, match="unknown BPF program 'markr'.*allowed: counter, ddc, marker"):
         build.object_path("markr")
 
 

@@ -59,7 +59,7 @@ def test_a_setting_that_no_cell_fabric_has_is_refused(setting, says):
 
 @pytest.mark.parametrize(
     "cell_bytes, frame_bytes, says",
-    [(128, 9000, "cell_bytes=141 or more"), (1024, 590, "at most 576"), (256, 4174, None)],
+    [(128, 9000, "want 141 or more"), (1024, 590, "at most 576"), (256, 4174, None)],
 )
 def test_cells_that_dont_fit_the_packets_are_refused_with_what_would(cell_bytes, frame_bytes, says):
     if says is None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,14 @@ def test_a_patch_that_does_not_fit_is_refused_by_name_and_the_file_stays(tmp_pat
     message = str(refusal.value)
     assert all(part in message for part in ("6.99.1", "finer", "a/time.h", why)) and "\n" not in message, message
     assert (tree / "a/time.h").read_text() == text
+
+
+def test_a_kernel_that_can_do_it_by_itself_is_left_alone(tmp_path):
+    tree = tree_with(tmp_path, "#define DELTA_BY_NAME 1\n")
+    apply_patch(tree, "6.12", replace(PATCH, superseded="DELTA_BY_NAME"))
+    assert (tree / "a/time.h").read_text() == "#define DELTA_BY_NAME 1\n"
+    with pytest.raises(MissingFeature, match="occurs 0 times"):
+        apply_patch(tree, "6.12", replace(PATCH, superseded="DELTA_BY_NUMBER"))
 
 
 def test_a_patch_for_a_file_that_is_not_there_is_refused(tmp_path):
