@@ -12,9 +12,10 @@ Expect: hashing as its closed form says; path, spray and ddc at 95 % of ideal. A
 
 from random import Random
 
-from emu.measure import links, traffic
+from emu.measure import links
 from emu.measure.balance import Balance
 from emu.measure.transfers import run_messages
+from emu.nic import traffic
 from emu.scenario import Column, Outcome, Parameter, balancing, main, parameters, spine_leaf, transport
 from emu.units import mib
 

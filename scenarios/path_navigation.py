@@ -14,9 +14,10 @@ About 60 s, lab kernel.
 
 from random import Random
 
-from emu.measure import links, traffic
+from emu.measure import links
 from emu.measure.navigation import Promise
 from emu.measure.transfers import run_messages
+from emu.nic import traffic
 from emu.nic.controller import PathController
 from emu.scenario import Check, Column, Outcome, Parameter, main, parameters, spine_leaf, transport
 from emu.units import mib

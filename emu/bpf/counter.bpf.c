@@ -11,7 +11,6 @@
 #include <linux/pkt_cls.h>
 #include <stdbool.h>
 
-#define ROCE_UDP_PORT 4791
 #define IPV4_OFFSET_MASK 0x1fff /* fragment offset, RFC 791 */
 
 /* BTH opcode: transport in the upper three bits, operation in the lower five (Linux include/rdma/ib_pack.h) */

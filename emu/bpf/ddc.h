@@ -109,14 +109,4 @@ struct ddc_buffer {
 	__u64 words[(16 + PACKET_MAX + CELL_MAX) / 8];
 };
 
-#define DDC_MAP(kind, flags, name, value_type, entries) \
-	struct {                                \
-		__uint(type, kind);             \
-		__uint(map_flags, flags);       \
-		__uint(max_entries, entries);   \
-		__type(key, __u32);             \
-		__type(value, value_type);      \
-	} name SEC(".maps")
-#define DDC_ARRAY(name, value_type, entries) DDC_MAP(BPF_MAP_TYPE_ARRAY, BPF_F_MMAPABLE, name, value_type, entries)
-
 #endif

@@ -10,28 +10,23 @@
 #ifndef RAILBED_DDC_CELL_H
 #define RAILBED_DDC_CELL_H
 
-#include "packet.h"
+#include "declare.h"
+#include "forward.h"
 #include "ddc.h"
-#include <linux/pkt_cls.h>
 #include <stdbool.h>
 
-DDC_ARRAY(ddc_settings, struct ddc_settings, 1);
-DDC_ARRAY(ddc_ports, struct ddc_port, PORTS_MAX);
-DDC_ARRAY(ddc_switches, struct ddc_switch, SWITCHES_MAX);
-DDC_ARRAY(ddc_nics, struct ddc_nic, NICS_MAX);
-DDC_ARRAY(ddc_pairs, struct ddc_pair, PAIRS_MAX);
-DDC_ARRAY(ddc_groups, struct ddc_group, GROUPS_MAX);
-DDC_ARRAY(ddc_routes, struct ddc_route, SWITCHES_MAX * LEAVES_MAX);
-DDC_ARRAY(ddc_slots, struct ddc_slot, SLOTS_MAX);
-DDC_ARRAY(ddc_buffers, struct ddc_buffer, SLOTS_MAX);
-
-static const __u32 zero;
-
-#define LOOKUP(map, key) bpf_map_lookup_elem(&(map), &(key))
+ARRAY(ddc_settings, struct ddc_settings, 1);
+ARRAY(ddc_ports, struct ddc_port, PORTS_MAX);
+ARRAY(ddc_switches, struct ddc_switch, SWITCHES_MAX);
+ARRAY(ddc_nics, struct ddc_nic, NICS_MAX);
+ARRAY(ddc_pairs, struct ddc_pair, PAIRS_MAX);
+ARRAY(ddc_groups, struct ddc_group, GROUPS_MAX);
+ARRAY(ddc_routes, struct ddc_route, SWITCHES_MAX * LEAVES_MAX);
+ARRAY(ddc_slots, struct ddc_slot, SLOTS_MAX);
+ARRAY(ddc_buffers, struct ddc_buffer, SLOTS_MAX);
 
 #define CELL_TYPE 0x88b6
 #define CELL_HEAD 14
-#define HEAD_PAD 2
 #define LOCAL_ADDRESS 0x02
 #define ELIDED 0x04 /* cells after the packet's last real byte carry nothing */
 #define REMINDER 0x08 /* never on a link: look after a pair */
@@ -66,12 +61,12 @@ static __always_inline void store(struct __sk_buff *skb, __u32 offset, const voi
 
 static __always_inline long read_cell(struct __sk_buff *skb, union cell *cell)
 {
-	return bpf_skb_load_bytes(skb, 0, (__u8 *)cell + HEAD_PAD, CELL_HEAD);
+	return bpf_skb_load_bytes(skb, 0, (__u8 *)cell + FRAME_PAD, CELL_HEAD);
 }
 
 static __always_inline long write_head(struct __sk_buff *skb, const void *head)
 {
-	return bpf_skb_store_bytes(skb, 0, (const __u8 *)head + HEAD_PAD, CELL_HEAD, 0);
+	return bpf_skb_store_bytes(skb, 0, (const __u8 *)head + FRAME_PAD, CELL_HEAD, 0);
 }
 
 static __always_inline struct ddc_switch *switch_of(__u32 ifindex, __u32 *at)

@@ -16,7 +16,7 @@
 #define USED (1ull << 63)
 #define RUN_MAX 64  /* packets delivered for one that was waited for; a reminder goes on with the rest */
 #define SKIP_MAX 256
-#define LENGTH_PLACE ((HEAD_PAD + ETH_HLEN + 2) / 2) /* of IP's total length, in a buffer, in 16-bit words */
+#define LENGTH_PLACE ((FRAME_PAD + ETH_HLEN + 2) / 2) /* of IP's total length, in a buffer, in 16-bit words */
 #define REMINDER_BYTES 62
 #define REMINDER_FLOW NICS_MAX
 
@@ -69,7 +69,7 @@ static __noinline long keep(struct __sk_buff *skb, struct ddc_buffer *buffer, __
 	FORGET(bytes);
 	if (from > PACKET_MAX || bytes < CELL_MIN || bytes > CELL_MAX)
 		return -1;
-	return bpf_skb_load_bytes(skb, CELL_HEAD, (__u8 *)buffer + ETH_HLEN + HEAD_PAD + from, bytes);
+	return bpf_skb_load_bytes(skb, CELL_HEAD, (__u8 *)buffer + ETH_HLEN + FRAME_PAD + from, bytes);
 }
 
 /* Add the cell to its packet; 1 if that is complete now. */
@@ -123,7 +123,7 @@ static __noinline int rebuild(struct __sk_buff *skb, struct ddc_nic *nic, __u32 
 	buffer->words[1] = nic->head[1];
 	if (skb->len != bytes && bpf_skb_change_tail(skb, bytes, 0))
 		return -1;
-	if (bpf_skb_store_bytes(skb, 0, (__u8 *)buffer + HEAD_PAD, bytes, 0))
+	if (bpf_skb_store_bytes(skb, 0, (__u8 *)buffer + FRAME_PAD, bytes, 0))
 		return -1;
 	if (skb->protocol != bpf_htons(ETH_P_IP))
 		read_ethertype(skb);

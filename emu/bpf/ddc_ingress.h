@@ -13,33 +13,20 @@
 
 #define BYTE_SHIFT 20
 #define CREDIT_TRIES 8
-#define REWRITTEN_BYTES 26 /* Ethernet and IPv4 up to its checksum */
 #define TARGET_OFFSET (ETH_HLEN + 16)
 
 /* The packet that is being cut, a copy for each CPU: a program is not interrupted by another on its CPU. */
-DDC_MAP(BPF_MAP_TYPE_PERCPU_ARRAY, 0, ddc_scratch, struct ddc_buffer, 1);
-DDC_ARRAY(ddc_zeros, struct ddc_buffer, 1);
+MAP(BPF_MAP_TYPE_PERCPU_ARRAY, 0, ddc_scratch, __u32, struct ddc_buffer, 1);
+ARRAY(ddc_zeros, struct ddc_buffer, 1);
 
 union packet_head {
 	struct {
 		union cell cell;
-		__u8 version_ihl, tos;
-		__be16 bytes;
-		__be32 id_fragment;
-		__u8 ttl, protocol;
-		__be16 checksum;
-		__be32 source, target;
+		IPV4_FIELDS;
 		__u32 end;
 	};
 	__u64 words[5];
 };
-
-/* To the kernel's FIB, without the hash that a sender's fair queue may have left on it. */
-static __always_inline int to_kernel(struct __sk_buff *skb)
-{
-	bpf_set_hash_invalid(skb);
-	return TC_ACT_OK;
-}
 
 /* The NIC with this address: its number. */
 static __always_inline struct ddc_nic *nic_of(const struct ddc_settings *set, __be32 target, __u32 *number)
@@ -80,22 +67,13 @@ static __always_inline __u64 take_credit(struct ddc_nic *nic, const struct ddc_s
 	return at;
 }
 
-/* RFC 1141 */
-static __always_inline void decrement_ttl(union packet_head *head)
-{
-	__u32 sum = head->checksum + bpf_htons(0x0100);
-
-	head->ttl--;
-	head->checksum = sum + (sum >= 0xffff);
-}
-
 static __always_inline bool can_take(struct __sk_buff *skb, union packet_head *head)
 {
 	if (skb->protocol != bpf_htons(ETH_P_IP) ||
-	    bpf_skb_load_bytes(skb, 0, (__u8 *)head + HEAD_PAD, ETH_HLEN + IPV4_MIN_BYTES))
+	    bpf_skb_load_bytes(skb, 0, (__u8 *)head + FRAME_PAD, ETH_HLEN + IPV4_MIN_BYTES))
 		return false;
-	return head->version_ihl >> 4 == 4 && head->ttl > 1 && bpf_ntohs(head->bytes) >= IPV4_MIN_BYTES &&
-	       bpf_ntohs(head->bytes) <= PACKET_MAX && bpf_ntohs(head->bytes) + ETH_HLEN <= skb->len;
+	return head->version_ihl >> 4 == 4 && head->ttl > 1 && bpf_ntohs(head->ip_bytes) >= IPV4_MIN_BYTES &&
+	       bpf_ntohs(head->ip_bytes) <= PACKET_MAX && bpf_ntohs(head->ip_bytes) + ETH_HLEN <= skb->len;
 }
 
 /* From a server, to the virtual output queue; what isn't for a NIC, or needs an answer from this router, to the kernel. */
@@ -114,7 +92,7 @@ static __always_inline int enqueue(struct __sk_buff *skb)
 	nic = nic_of(set, head.target, &number);
 	if (!nic)
 		return to_kernel(skb);
-	decrement_ttl(&head);
+	decrement_ttl(&head.ttl, &head.ip_checksum);
 	if (nic->leaf == leaf->leaf - 1) {
 		head.words[0] = nic->head[0];
 		head.words[1] = nic->head[1];
@@ -123,9 +101,9 @@ static __always_inline int enqueue(struct __sk_buff *skb)
 					  .flags = LOCAL_ADDRESS, .source = bpf_htons(leaf->leaf - 1),
 					  .type = bpf_htons(CELL_TYPE) };
 	}
-	if (bpf_skb_store_bytes(skb, 0, (__u8 *)&head + HEAD_PAD, REWRITTEN_BYTES, 0))
+	if (bpf_skb_store_bytes(skb, 0, (__u8 *)&head + FRAME_PAD, REWRITTEN_BYTES, 0))
 		return TC_ACT_SHOT;
-	when = take_credit(nic, set, ETH_HLEN + full_bytes(set, bpf_ntohs(head.bytes)));
+	when = take_credit(nic, set, ETH_HLEN + full_bytes(set, bpf_ntohs(head.ip_bytes)));
 	bpf_skb_set_tstamp(skb, when, BPF_SKB_TSTAMP_DELIVERY_MONO);
 	bpf_set_hash(skb, number);
 	return bpf_redirect(leaf->voq_ifindex, 0);

@@ -7,6 +7,7 @@
 #ifndef RAILBED_MAPS_H
 #define RAILBED_MAPS_H
 
+#include "declare.h"
 #include <linux/types.h>
 
 #define DEPTH_BUCKETS 64
@@ -70,15 +71,7 @@ struct nic_counters {
 	__u64 last_ns;           /* arrival of the latest one */
 };
 
-#define IFINDEX_MAP(name, value_type, entries, flags) \
-	struct {                                      \
-		__uint(type, BPF_MAP_TYPE_HASH);      \
-		__uint(map_flags, flags);             \
-		__uint(max_entries, entries);         \
-		__type(key, __u32);                   \
-		__type(value, value_type);            \
-	} name SEC(".maps")
-#define PER_PORT_MAP(name, value_type) IFINDEX_MAP(name, value_type, PORTS_MAX, BPF_F_NO_PREALLOC)
-#define PER_NIC_MAP(name, value_type) IFINDEX_MAP(name, value_type, NICS_MAX, 0)
+#define PER_PORT_MAP(name, value_type) MAP(BPF_MAP_TYPE_HASH, BPF_F_NO_PREALLOC, name, __u32, value_type, PORTS_MAX)
+#define PER_NIC_MAP(name, value_type) MAP(BPF_MAP_TYPE_HASH, 0, name, __u32, value_type, NICS_MAX)
 
 #endif

@@ -145,13 +145,4 @@ struct nic_crc_step {
 	__u32 sums[4 * 256];
 };
 
-#define NIC_ARRAY(name, value_type, entries)     \
-	struct {                                 \
-		__uint(type, BPF_MAP_TYPE_ARRAY); \
-		__uint(map_flags, BPF_F_MMAPABLE); \
-		__uint(max_entries, entries);    \
-		__type(key, __u32);              \
-		__type(value, value_type);       \
-	} name SEC(".maps")
-
 #endif

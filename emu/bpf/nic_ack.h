@@ -8,16 +8,9 @@
 /* A RoCE packet from its IP header on, as far as every one of them goes. */
 union arrival {
 	struct {
-		__u8 version_ihl, tos;
-		__be16 ip_bytes;
-		__be32 id_fragment;
-		__u8 ttl, protocol;
-		__be16 ip_checksum;
-		__be32 source, target;
-		__be16 source_port, target_port, udp_bytes, udp_checksum;
-		__u8 opcode, flags;
-		__be16 pkey;
-		__be32 target_qp, psn;
+		IPV4_FIELDS;
+		UDP_FIELDS;
+		BTH_FIELDS;
 		union {
 			__be64 va;
 			struct {

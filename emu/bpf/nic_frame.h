@@ -15,7 +15,6 @@
 #define OPCODE_ACK 0x11
 #define OPCODE_CNP 0x81
 
-#define ROCE_UDP_PORT 4791
 #define ACK_REQUEST 0x80000000u
 #define PSN_MASK 0xffffffu
 #define ACK_SYNDROME 0x1f000000u /* credits unlimited */
@@ -30,23 +29,14 @@
 #define CNP_BYTES 74
 #define ICRC_BYTES 4
 #define FRAME_HALVES 22
-#define FRAME_PAD 2
 
-/* On the stack, where everything must be aligned; hence the two bytes before Ethernet. */
 union frame {
 	struct {
 		__u16 pad;
 		__u8 ethernet[14];
-		__u8 version_ihl, tos;
-		__be16 ip_bytes;
-		__be32 id_fragment;
-		__u8 ttl, protocol;
-		__be16 ip_checksum;
-		__be32 source, target;
-		__be16 source_port, target_port, udp_bytes, udp_checksum;
-		__u8 opcode, flags;
-		__be16 pkey;
-		__be32 target_qp, psn;
+		IPV4_FIELDS;
+		UDP_FIELDS;
+		BTH_FIELDS;
 		union {
 			struct {
 				__be64 va;

@@ -12,7 +12,7 @@
 #include "nic_ready.h"
 #include "nic_frame.h"
 
-NIC_ARRAY(nic_crc_steps, struct nic_crc_step, CRC_STEPS);
+ARRAY(nic_crc_steps, struct nic_crc_step, CRC_STEPS);
 
 #define LOCAL_HEADER_REGISTER 0xdebb20e3u /* past the eight 0xff that stand for InfiniBand's local header (rxe_icrc.c) */
 #define IP_AT 4				  /* in frame->halves */

@@ -3,20 +3,17 @@
 #ifndef RAILBED_NIC_READY_H
 #define RAILBED_NIC_READY_H
 
+#include "declare.h"
 #include "packet.h"
 #include "nic.h"
 
-NIC_ARRAY(nic_settings, struct nic_settings, 1);
-NIC_ARRAY(nic_progress, struct nic_progress, 1);
-NIC_ARRAY(nic_servers, struct nic_server, SERVERS_MAX);
-NIC_ARRAY(nic_qps, struct nic_qp, QPS_MAX);
-NIC_ARRAY(nic_windows, struct nic_window, QPS_MAX);
-NIC_ARRAY(nic_requests, struct nic_request, REQUESTS_MAX);
-NIC_ARRAY(nic_releases, struct nic_release, RELEASES_MAX);
-
-static const __u32 zero;
-
-#define LOOKUP(map, key) bpf_map_lookup_elem(&(map), &(key))
+ARRAY(nic_settings, struct nic_settings, 1);
+ARRAY(nic_progress, struct nic_progress, 1);
+ARRAY(nic_servers, struct nic_server, SERVERS_MAX);
+ARRAY(nic_qps, struct nic_qp, QPS_MAX);
+ARRAY(nic_windows, struct nic_window, QPS_MAX);
+ARRAY(nic_requests, struct nic_request, REQUESTS_MAX);
+ARRAY(nic_releases, struct nic_release, RELEASES_MAX);
 
 /* Put it at the end of the list, if it isn't on it. */
 __noinline int make_ready(__u32 qpn)

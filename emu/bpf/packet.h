@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What both programs ask of a packet. Reads through helpers, not skb->data: of a jumbo frame from an AF_PACKET socket
+ * What programs ask of a packet, and how it looks. Reads through helpers, not skb->data: of a jumbo frame from an AF_PACKET socket
  * only the Ethernet header is linear. bpf_skb_load_bytes() follows fragments, bpf_skb_load_bytes_relative() does not.
  */
 #ifndef RAILBED_PACKET_H
@@ -13,6 +13,25 @@
 
 #define IPV4_MIN_BYTES 20
 #define IPV6_BYTES 40
+
+#define ROCE_UDP_PORT 4791
+
+/* On the stack everything must be aligned: frames there begin with two bytes before Ethernet. */
+#define FRAME_PAD 2
+
+/* Headers as they lie on the wire, for structures */
+#define IPV4_FIELDS              \
+	__u8 version_ihl, tos;   \
+	__be16 ip_bytes;         \
+	__be32 id_fragment;      \
+	__u8 ttl, protocol;      \
+	__be16 ip_checksum;      \
+	__be32 source, target
+#define UDP_FIELDS __be16 source_port, target_port, udp_bytes, udp_checksum
+#define BTH_FIELDS          \
+	__u8 opcode, flags; \
+	__be16 pkey;        \
+	__be32 target_qp, psn
 
 /* RFC 3168, section 5 */
 enum ecn { NOT_ECT = 0, ECT_1 = 1, ECT_0 = 2, CE = 3, NOT_IP = 4 };

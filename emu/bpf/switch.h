@@ -90,22 +90,4 @@ struct switch_flowlet {
 	__u32 reserved;
 };
 
-#define SWITCH_ARRAY(name, value_type, entries)    \
-	struct {                                   \
-		__uint(type, BPF_MAP_TYPE_ARRAY);  \
-		__uint(map_flags, BPF_F_MMAPABLE); \
-		__uint(max_entries, entries);      \
-		__type(key, __u32);                \
-		__type(value, value_type);         \
-	} name SEC(".maps")
-
-/* Keyed by a flow: see flow_key() and connection_key(). */
-#define SWITCH_HASH(name, value_type, entries)    \
-	struct {                                  \
-		__uint(type, BPF_MAP_TYPE_HASH);  \
-		__uint(max_entries, entries);     \
-		__type(key, __u64);               \
-		__type(value, value_type);        \
-	} name SEC(".maps")
-
 #endif

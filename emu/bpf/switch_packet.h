@@ -3,52 +3,39 @@
 #ifndef RAILBED_SWITCH_PACKET_H
 #define RAILBED_SWITCH_PACKET_H
 
-#include "packet.h"
+#include "declare.h"
+#include "forward.h"
 #include "random.h"
 #include "switch.h"
 #include <linux/in.h>
-#include <linux/pkt_cls.h>
 #include <stdbool.h>
 
-#define ROCE_UDP_PORT 4791
 #define QP_MASK 0xffffffu
 #define HOST_MASK 0xffffffu	/* NICs' addresses are 10.0.0.0/8: 24 bits tell them apart */
 #define FRAGMENT 0x3fffu	/* more fragments, or an offset */
 #define OCCUPY_TRIES 8
 
-SWITCH_ARRAY(switch_settings, struct switch_settings, 1);
-SWITCH_ARRAY(switch_ports, struct switch_port, PORTS_MAX);
-SWITCH_ARRAY(switch_leaves, struct switch_leaf, LEAVES_MAX);
-SWITCH_ARRAY(switch_uplinks, struct switch_uplink, LEAVES_MAX * UPLINKS_MAX);
-SWITCH_ARRAY(switch_reach, struct switch_reach, LEAVES_MAX * LEAVES_MAX);
-SWITCH_ARRAY(switch_pairs, struct switch_pair, PAIRS_MAX);
-SWITCH_ARRAY(switch_groups, struct switch_group, GROUPS_MAX);
-SWITCH_HASH(switch_flows, struct switch_flow, FLOWS_MAX);
-SWITCH_HASH(switch_flowlets, struct switch_flowlet, FLOWLETS_MAX);
+ARRAY(switch_settings, struct switch_settings, 1);
+ARRAY(switch_ports, struct switch_port, PORTS_MAX);
+ARRAY(switch_leaves, struct switch_leaf, LEAVES_MAX);
+ARRAY(switch_uplinks, struct switch_uplink, LEAVES_MAX * UPLINKS_MAX);
+ARRAY(switch_reach, struct switch_reach, LEAVES_MAX * LEAVES_MAX);
+ARRAY(switch_pairs, struct switch_pair, PAIRS_MAX);
+ARRAY(switch_groups, struct switch_group, GROUPS_MAX);
+/* Keyed by a flow: see flow_key() and connection_key(). */
+MAP(BPF_MAP_TYPE_HASH, 0, switch_flows, __u64, struct switch_flow, FLOWS_MAX);
+MAP(BPF_MAP_TYPE_HASH, 0, switch_flowlets, __u64, struct switch_flowlet, FLOWLETS_MAX);
 
-static const __u32 zero;
-
-#define LOOKUP(map, key) bpf_map_lookup_elem(&(map), &(key))
-
-/* On the stack, where everything must be aligned; hence the two bytes before Ethernet. */
-#define FRAME_PAD 2
 union headers {
 	struct {
 		__u64 ethernet[2];
-		__u8 version_ihl, tos;
-		__be16 ip_bytes, id, fragment;
-		__u8 ttl, protocol;
-		__be16 ip_checksum;
-		__be32 source, target;
-		__be16 source_port, target_port, udp_bytes, udp_checksum;
-		__u8 opcode, flags;
-		__be16 pkey;
-		__be32 target_qp;
+		IPV4_FIELDS;
+		UDP_FIELDS;
+		BTH_FIELDS;
 	};
 	__u64 words[7];
 };
 #define HEADERS_BYTES 50	/* up to the QP number */
-#define REWRITTEN_BYTES 26	/* up to the IP checksum */
 
 struct packet {
 	union headers headers;
@@ -60,20 +47,13 @@ struct packet {
 	__u32 bytes;		/* on a real link */
 };
 
-/* To the kernel's FIB. A packet must not bring a hash of its own, which its sender's RPS or fair queue may have left on it. */
-static __always_inline int to_kernel(struct __sk_buff *skb)
-{
-	bpf_set_hash_invalid(skb);
-	return TC_ACT_OK;
-}
-
 static __always_inline bool is_roce(struct __sk_buff *skb, union headers *headers)
 {
 	if (skb->protocol != bpf_htons(ETH_P_IP) ||
 	    bpf_skb_load_bytes(skb, 0, (__u8 *)headers + FRAME_PAD, HEADERS_BYTES))
 		return false;
 	return headers->version_ihl == 0x45 && headers->protocol == IPPROTO_UDP && headers->ttl > 1 &&
-	       headers->target_port == bpf_htons(ROCE_UDP_PORT) && !(headers->fragment & bpf_htons(FRAGMENT));
+	       headers->target_port == bpf_htons(ROCE_UDP_PORT) && !(headers->id_fragment & bpf_htonl(FRAGMENT));
 }
 
 /* Whether it is RoCE from a server of this leaf to another leaf that has a group; if so, `packet` says all about it. */
@@ -136,15 +116,6 @@ static __always_inline void occupy(struct switch_leaf *leaf, const struct switch
 	}
 }
 
-/* RFC 1141 */
-static __always_inline void decrement_ttl(union headers *headers)
-{
-	__u32 sum = headers->ip_checksum + bpf_htons(0x0100);
-
-	headers->ttl--;
-	headers->ip_checksum = sum + (sum >= 0xffff);
-}
-
 /* Out of the leaf's uplink `slot`; `timed` (a constant) where the mode asks how long links are busy. */
 static __always_inline int send_up(struct __sk_buff *skb, struct packet *packet, __u32 slot, bool timed)
 {
@@ -167,7 +138,7 @@ static __always_inline int send_up(struct __sk_buff *skb, struct packet *packet,
 	COUNT(packet->leaf->sent_bytes[slot], packet->bytes);
 	packet->headers.ethernet[0] = uplink->head[0];
 	packet->headers.ethernet[1] = uplink->head[1];
-	decrement_ttl(&packet->headers);
+	decrement_ttl(&packet->headers.ttl, &packet->headers.ip_checksum);
 	if (bpf_skb_store_bytes(skb, 0, (__u8 *)&packet->headers + FRAME_PAD, REWRITTEN_BYTES, 0))
 		return TC_ACT_SHOT;
 	return bpf_redirect(uplink->ifindex, 0);

@@ -114,8 +114,8 @@ class LinkEvents:
         return sorted(steps)
 
     def _cable(self, port: Port) -> Link:
-        for cable in self.fabric.plan.topology.links:
-            if port in (cable.a, cable.b) and {cable.a.node, cable.b.node} <= self._switches.keys():
+        for cable in self.fabric.plan.topology.links_at(port):
+            if {cable.a.node, cable.b.node} <= self._switches.keys():
                 return cable
         raise UsageError(f"{port} has no cable to another switch; want a switch's port towards a switch, like leaf0:up0")
 

@@ -15,6 +15,7 @@ from emu.measure.metric import Metric, Series
 from emu.measure.transfers import Transferred
 from emu.measure.uplinks import Spread
 from emu.nic.message import sent_and_received
+from emu.switch.leaves import leaf_of_nic, leaves
 from emu.topology.model import Port
 from emu.topology.plan import Plan
 
@@ -23,20 +24,17 @@ FIGURE_LEAF = 0  # whose uplinks are drawn
 
 def uplinks_of(plan: Plan) -> dict[str, list[Port]]:
     """Leaf -> its ports towards other switches, in order."""
-    servers = {server.name for server in plan.topology.servers}
-    access = {port.peer.node for node in plan.nodes if node.name in servers for port in node.ports}
-    return {node.name: [port.port for port in node.ports if port.peer.node not in servers]
-            for node in plan.nodes if node.name in access}
+    return {leaf.name: [port.port for port in leaf.up] for leaf in leaves(plan)}
 
 
 class Balance:
-    """A run's uplinks. `crossing`: connections (source, target, channel) between leaves, by the source's leaf."""
+    """A run's uplinks. `uplinks`: leaf -> ports; `leaf_of` each NIC."""
 
     def __init__(self, transferred: Transferred) -> None:
         self.transferred = transferred
         self.plan = transferred.fabric.plan
         self.uplinks = uplinks_of(self.plan)
-        self.leaf_of = {nic: port.peer.node for nic, port in self.plan.ports.items() if port.peer.node in self.uplinks}
+        self.leaf_of = leaf_of_nic(leaves(self.plan))
 
     @cached_property
     def flows(self) -> Counter[str]:
@@ -48,19 +46,19 @@ class Balance:
     def spreads(self) -> dict[str, Spread]:
         """Leaf -> bytes that its queues sent to each uplink, for leaves whose flows leave them."""
         delta = self.transferred.delta
-        leaves = [leaf for leaf in self.uplinks if self.flows[leaf]]
-        return {leaf: Spread([delta[port].sent_bytes for port in self.uplinks[leaf]]) for leaf in leaves}
+        return {leaf: Spread([delta[port].sent_bytes for port in ports])
+                for leaf, ports in self.uplinks.items() if self.flows[leaf]}
 
-    @property
+    @cached_property
     def ideal_us(self) -> float:
         """Fabric time that the busiest NIC or the uplinks of the busiest leaf need at line rate, headers included."""
         sent, received = sent_and_received(self.transferred.messages)
         up, down = Counter(), Counter()
         for (source, target, _), size_bytes in self.transferred.messages.connection_bytes.items():
-            leaves = self.leaf_of[source], self.leaf_of[target]
-            if leaves[0] != leaves[1]:
-                up[leaves[0]] += size_bytes
-                down[leaves[1]] += size_bytes
+            source_leaf, target_leaf = self.leaf_of[source], self.leaf_of[target]
+            if source_leaf != target_leaf:
+                up[source_leaf] += size_bytes
+                down[target_leaf] += size_bytes
         ports = self.plan.ports
         nic_us = max(self._us(size, ports[nic].rate_bps) for of in (sent, received) for nic, size in of.items())
         leaf_us = [self._us(size, sum(ports[port].rate_bps for port in self.uplinks[leaf]))
@@ -70,9 +68,14 @@ class Balance:
     def _us(self, size_bytes: int, rate_bps: int) -> float:
         return size_bytes * self.plan.frame_bytes / self.plan.topology.path_mtu_bytes * 8e6 / rate_bps
 
+    @property
+    def busbw_fraction(self) -> float:
+        """Of the ideal."""
+        return self.ideal_us / self.transferred.completion_us
+
     def row(self) -> dict[str, object]:
         """One line of a table. Without a flow between leaves there are no uplink figures."""
-        row = {"ideal_us": self.ideal_us, "busbw_fraction": self.ideal_us / self.transferred.completion_us}
+        row = {"ideal_us": self.ideal_us, "busbw_fraction": self.busbw_fraction}
         if not self.spreads:
             return row
         efficiencies = [spread.efficiency for spread in self.spreads.values()]
@@ -90,7 +93,7 @@ class Balance:
         return list(self.spreads)[FIGURE_LEAF]
 
     def metrics(self) -> list[Metric]:
-        reached = Metric("busbw_fraction", self.row()["busbw_fraction"], "ratio", note="ideal time at line rate over completion")
+        reached = Metric("busbw_fraction", self.busbw_fraction, "ratio", note="ideal time at line rate over completion")
         return [reached] + (self.spreads[self._drawn].metrics() if self.spreads else [])
 
     def series(self, name: str) -> list[Series]:

@@ -8,7 +8,7 @@ per switch  what all ports received = what all queues were offered (no loss in f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from emu.measure.counters import Snapshot
 from emu.measure.metric import Check
@@ -23,26 +23,31 @@ def checks(plan: Plan, delta: Snapshot, dead: Collection[Link] = ()) -> list[Che
 
     What the `dead` cables, and the switches at their ends, have lost is no fault of the run: lost_at().
     """
-    ends = {port.node for cable in dead for port in (cable.a, cable.b)}
+    alive, ends = [cable for cable in plan.topology.links if cable not in dead], _ends(dead)
     return [
-        _check("packets lost on links", list(link_losses(plan, delta, dead))),
+        _check("packets lost on links", list(_losses_on(alive, delta))),
         _check("packets lost in switches", [loss for loss in switch_losses(plan, delta) if loss[0] not in ends]),
     ]
 
 
 def lost_at(plan: Plan, delta: Snapshot, dead: Collection[Link]) -> int:
     """Packets that disappeared on these cables and in the switches at their ends."""
-    ends = {port.node for cable in dead for port in (cable.a, cable.b)}
+    ends = _ends(dead)
     in_switches = sum(lost for switch, lost in switch_losses(plan, delta) if switch in ends)
-    all_links, others = link_losses(plan, delta), link_losses(plan, delta, dead)
-    return in_switches + sum(lost for _, lost in all_links) - sum(lost for _, lost in others)
+    return in_switches + sum(lost for _, lost in _losses_on(dead, delta))
 
 
-def link_losses(plan: Plan, delta: Snapshot, dead: Collection[Link] = ()) -> Iterator[tuple[str, int]]:
-    """(direction, packets) wherever a queue sent more or fewer packets than the other end received; not on `dead` cables."""
-    for cable in plan.topology.links:
-        if cable in dead:
-            continue
+def _ends(cables: Iterable[Link]) -> set[str]:
+    return {port.node for cable in cables for port in (cable.a, cable.b)}
+
+
+def link_losses(plan: Plan, delta: Snapshot) -> Iterator[tuple[str, int]]:
+    """(direction, packets) wherever a queue sent more or fewer packets than the other end received."""
+    return _losses_on(plan.topology.links, delta)
+
+
+def _losses_on(cables: Iterable[Link], delta: Snapshot) -> Iterator[tuple[str, int]]:
+    for cable in cables:
         for sender, receiver in ((cable.a, cable.b), (cable.b, cable.a)):
             lost = delta[sender].sent_packets - delta[receiver].received_packets
             if lost:

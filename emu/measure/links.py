@@ -39,21 +39,24 @@ class Events:
             self.live.tick()
 
     def row(self, transferred: Transferred) -> dict[str, object]:
-        """Packets lost at the cable, and the time until every connection has got a byte since."""
+        """Packets lost at the cable, and the time until every connection has got a byte that was sent since."""
         if not self.live:
             return {}
         lost = conservation.lost_at(transferred.fabric.plan, transferred.delta, self.dead)
         return {"lost_packets": lost, "moves_again_us": self._moves_again_us(transferred)}
 
     def _moves_again_us(self, transferred: Transferred) -> float:
-        """From the failure until each connection that wasn't complete has got a byte: the slowest's time."""
-        scale = transferred.fabric.scale
+        """The slowest of the connections that weren't complete. What is past the cable already still arrives: only more than
+        a window's bytes, or the last, were sent after the failure."""
+        scale, plan, total = transferred.fabric.scale, transferred.fabric.plan, transferred.connection_bytes
+        window_bytes = transferred.transport.window_packets * plan.topology.path_mtu_bytes
         samples = [(scale.fabric_ns(sample.at_ns) / 1000, sample.placed) for sample in transferred.samples]
         before = [placed for at_us, placed in samples if at_us <= self.fail_us] or [(0,) * len(transferred.connections)]
-        waiting = {at for at, placed in enumerate(before[-1]) if placed < transferred.connection_bytes[at]}
+        wanted = [min(placed + window_bytes + 1, total[at]) for at, placed in enumerate(before[-1])]
+        waiting = {at for at, placed in enumerate(before[-1]) if placed < wanted[at]}
         for at_us, placed in samples:
             if at_us > self.fail_us:
-                waiting -= {at for at in waiting if placed[at] > before[-1][at]}
+                waiting -= {at for at in waiting if placed[at] >= wanted[at]}
                 if not waiting:
                     return at_us - self.fail_us
         return transferred.completion_us - self.fail_us
@@ -69,9 +72,8 @@ def failing(fabric: Fabric, cable: Cable, followers: Sequence[Follower]) -> Iter
     events = [LinkEvent(at_ns=us(cable.fail_us), port=port)]
     if cable.repair_us:
         events.append(LinkEvent(at_ns=us(cable.repair_us), port=port, up=True))
-    dead = [link for link in fabric.plan.topology.links if port in (link.a, link.b)]
     with LinkEvents(fabric, events, followers=followers) as live:
-        yield Events(cable.fail_us, TICK_US, live, dead)
+        yield Events(cable.fail_us, TICK_US, live, fabric.plan.topology.links_at(port))
 
 
 @contextlib.contextmanager
@@ -80,4 +82,4 @@ def dead(fabric: Fabric, name: str, followers: Sequence[Follower]) -> Iterator[l
     port = Port.parse(name)
     with LinkEvents(fabric, [LinkEvent(at_ns=0, port=port)], convergence_ns=0, followers=followers) as events:
         events.tick()
-        yield [link for link in fabric.plan.topology.links if port in (link.a, link.b)]
+        yield fabric.plan.topology.links_at(port)

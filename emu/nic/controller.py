@@ -17,7 +17,7 @@ from emu.errors import TopologyError
 from emu.nic.message import Message, Messages
 from emu.nic.work_request import arrange
 from emu.switch.flow_table import FlowPath, FlowTable, set_paths
-from emu.switch.leaves import Leaf, leaves
+from emu.switch.leaves import Leaf, leaf_of_nic, leaves
 from emu.switch.mode import Installed
 from emu.switch.path_navigation import Connection, Navigation, Uplinks, navigate, reroute
 from emu.topology.plan import Plan, Route
@@ -31,7 +31,7 @@ class PathController:
 
     def __init__(self, plan: Plan, messages: Sequence[Message]) -> None:
         self._leaves: dict[str, Leaf] = {leaf.name: leaf for leaf in leaves(plan)}
-        self._leaf_of = {nic: port.peer.node for nic, port in plan.ports.items() if port.peer.node in self._leaves}
+        self._leaf_of = leaf_of_nic(self._leaves.values())
         self._ends = arrange(messages).ends
         self.connections = list(self._report(messages))
         self.uplinks = _uplinks(self._leaves)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from emu.errors import TopologyError
+from emu.topology.model import Port
 from emu.topology.plan import NodePlan, Plan, PortPlan, Route, access_prefixes
 
 LEAVES_MAX, UPLINKS_MAX = 512, 128  # switch.h
@@ -53,6 +54,11 @@ def leaves(plan: Plan) -> list[Leaf]:
     if len(widest.up) > UPLINKS_MAX:
         raise TopologyError(f"{widest.name} has {len(widest.up)} uplinks; the switch program has room for {UPLINKS_MAX}")
     return found
+
+
+def leaf_of_nic(found: Iterable[Leaf]) -> dict[Port, str]:
+    """NIC -> the name of its leaf."""
+    return {port.peer: leaf.name for leaf in found for port in leaf.down}
 
 
 def numbering(plan: Plan) -> Numbering:

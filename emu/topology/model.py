@@ -114,6 +114,19 @@ class Topology:
     def switches_of(self, role: str) -> tuple[Switch, ...]:
         return tuple(switch for switch in self.switches if switch.role == role)
 
+    @property
+    def access_links(self) -> dict[str, list[Link]]:
+        """Switch with servers -> the cables to them, switches and cables in the order of `links`."""
+        servers, found = {server.name for server in self.servers}, {}
+        for link in self.links:
+            if link.a.node in servers and link.b.node not in servers:
+                found.setdefault(link.b.node, []).append(link)
+        return found
+
+    def links_at(self, port: Port) -> list[Link]:
+        """The cable that is plugged in at `port`, if any."""
+        return [link for link in self.links if port in (link.a, link.b)]
+
     def peer(self, port: Port) -> Port:
         """The port at the other end of `port`'s cable; KeyError if nothing is plugged in."""
         for link in self.links:

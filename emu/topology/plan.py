@@ -149,17 +149,9 @@ class _Addresses:
 
 
 def _addresses(topology: Topology) -> _Addresses:
-    servers = {server.name for server in topology.servers}
-    under: dict[str, list[Link]] = {}
-    between: list[Link] = []
-    direct: list[Link] = []
-    for link in topology.links:
-        if link.b.node in servers:
-            direct.append(link)
-        elif link.a.node in servers:
-            under.setdefault(link.b.node, []).append(link)
-        else:
-            between.append(link)
+    servers, under = {server.name for server in topology.servers}, topology.access_links
+    direct = [link for link in topology.links if link.b.node in servers]
+    between = [link for link in topology.links if link.a.node not in servers and link.b.node not in servers]
     largest = max(map(len, under.values()), default=0)
     of: dict[Port, str] = {}
     prefixes: dict[str, str] = {}

@@ -15,12 +15,7 @@ from emu.topology.model import Port, Topology
 
 def nics_by_leaf(topology: Topology) -> dict[str, list[Port]]:
     """Access switch -> the NICs under it, in the order of the servers."""
-    servers = {server.name for server in topology.servers}
-    under: dict[str, list[Port]] = {}
-    for link in topology.links:
-        if link.a.node in servers:
-            under.setdefault(link.b.node, []).append(link.a)
-    return under
+    return {switch: [link.a for link in links] for switch, links in topology.access_links.items()}
 
 
 def permutation(topology: Topology, rng: Random) -> list[tuple[Port, Port]]:

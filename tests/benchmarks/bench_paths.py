@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeVar
 
-from emu.measure.traffic import PATTERNS, Size
+from emu.nic.traffic import PATTERNS, Size
 from emu.nic.controller import PathController
 from emu.nic.work_request import Message
 from emu.switch.path_navigation import Uplinks, navigate, reroute

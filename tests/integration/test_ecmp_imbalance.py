@@ -53,8 +53,8 @@ def test_ecmp_spreads_flows_as_well_as_the_closed_form_of_fair_draws_says_and_no
 def test_every_message_completes_although_a_cable_dies_and_only_hashed_flows_wait_for_routing(run_scenario):
     """A hashed flow towards the dead cable loses all until routing has converged, and moves with its next timeouts; a sprayed
     one has the other uplinks; the controller moves the flows itself."""
-    rows = rows_of(run_scenario, "gpus=16", "qps=16", "size_bytes=4MiB", "lb=ecmp,path,spray", "fail=leaf0:up0",
-                   f"fail_us={FAIL_US}", f"rto_us={RTO_US}")
+    rows = rows_of(run_scenario, "gpus=16", "size_bytes=4MiB", "lb=ecmp,path,spray", "fail=leaf0:up0", f"fail_us={FAIL_US}",
+                   f"rto_us={RTO_US}")
     for lb, row in rows.items():
         assert row["delivered_bytes"] == 16 * (4 << 20), f"lb={lb}: {row['delivered_bytes']} bytes arrived"
         lost, again = row["lost_packets"], row["retransmitted_packets"]

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from emu.errors import TopologyError
-from emu.measure.traffic import PATTERNS, Size
+from emu.nic.traffic import PATTERNS, Size
 from emu.nic.controller import PathController
 from emu.nic.work_request import Message, with_credit
 from emu.topology.model import Link, Port, Server, Switch, Topology, nic

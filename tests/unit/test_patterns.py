@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emu.errors import UsageError
-from emu.measure.traffic import PATTERNS, Size
+from emu.nic.traffic import PATTERNS, Size
 from emu.nic.work_request import arrange
 from emu.topology.model import Topology
 from emu.topology.queue_profile import QueueProfile
