@@ -22,12 +22,13 @@ PATTERNS = {"balanced": (1, 0), "split": (1, 1), "tree": (0, 0)}
 
 def double_tree_all_reduce(
     placement: Placement, size_bytes: int, *, channels: int = 1, chunk_bytes: int | None = None,
-    pattern: str = "balanced",
+    pattern: str = "balanced", only_scale_out: bool = False,
 ) -> Schedule:
     """N servers of g GPUs, 2·channels trees: 2(n - 1)·size bytes, of which 2(N - 1)·size between servers.
 
     pattern=tree: 2(ceil(log2 N) + g - 1) steps a chunk, for N > 1. balanced, split: up to one more hop per server on the
-    way, each way, where a child hangs at the second GPU. chunk_bytes=None takes NCCL's rule.
+    way, each way, where a child hangs at the second GPU. chunk_bytes=None takes NCCL's rule. only_scale_out=True
+    lists what `scale_out_only` leaves of it, without making the rest first.
     """
     need_at_least_one(size_bytes=size_bytes, channels=channels)
     if pattern not in PATTERNS:
@@ -37,7 +38,7 @@ def double_tree_all_reduce(
     chunk = chunk_bytes or tree_chunk_bytes(size_bytes, 2 * channels, depth)
     need_at_least_one(chunk_bytes=chunk)
     trees = [_server_tree(placement, half, channel, pattern) for half in (0, 1) for channel in range(channels)]
-    return over_trees("double_tree", placement, size_bytes, trees, chunk)
+    return over_trees("double_tree", placement, size_bytes, trees, chunk, only_scale_out)
 
 
 def double_tree_parents(nodes: int, half: int) -> dict[int, tuple[int, int]]:

@@ -101,10 +101,19 @@ class Schedule:
         return switch.name if switch.server is None else switch.server
 
 
-class Builder:
-    """Collects pieces and transfers while a generator runs."""
+NOTHING = ~0  # stands for no arrival at all
 
-    def __init__(self) -> None:
+
+class Builder:
+    """Collects pieces and transfers while a generator runs.
+
+    only_scale_out=True keeps what traffic.scale_out_only would leave: `send` over the scale-up domain adds nothing and returns
+    what its arrival now means, the index of a transfer or, negative, a stand-in for several.
+    """
+
+    def __init__(self, only_scale_out: bool = False) -> None:
+        self.only_scale_out = only_scale_out
+        self.stand_ins: list[tuple[int, ...]] = [()]
         self.pieces: list[Piece] = []
         self.ranges: list[range] = []
         self.transfers: list[Transfer] = []
@@ -120,9 +129,25 @@ class Builder:
         channel: int = 0, reduce: bool = False, user_buffer: bool = False,
     ) -> int:
         """Index of the new transfer."""
+        waits = self._resolved(after)
+        if rails is None and self.only_scale_out:
+            return self._stand_in(waits)
         size_bytes = self.pieces[piece].size_bytes
         pieces = self.ranges[piece]
-        return self.add(Transfer(source, target, size_bytes, tuple(after), channel, pieces, reduce, rails, user_buffer))
+        return self.add(Transfer(source, target, size_bytes, waits, channel, pieces, reduce, rails, user_buffer))
+
+    def _resolved(self, after: Sequence[int]) -> tuple[int, ...]:
+        if min(after, default=0) >= 0:
+            return tuple(after)
+        return tuple(sorted({real for at in after for real in (self.stand_ins[~at] if at < 0 else (at,))}))
+
+    def _stand_in(self, waits: tuple[int, ...]) -> int:
+        if len(waits) == 1:
+            return waits[0]
+        if not waits:
+            return NOTHING
+        self.stand_ins.append(waits)
+        return ~(len(self.stand_ins) - 1)
 
     def add(self, transfer: Transfer) -> int:
         self.transfers.append(transfer)

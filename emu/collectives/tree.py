@@ -70,23 +70,27 @@ def tree_chunk_bytes(size_bytes: int, channels: int, depth: int) -> int:
 
 
 def tree_all_reduce(
-    placement: Placement, size_bytes: int, *, channels: int = 1, chunk_bytes: int | None = None
+    placement: Placement, size_bytes: int, *, channels: int = 1, chunk_bytes: int | None = None,
+    only_scale_out: bool = False,
 ) -> Schedule:
     """One binary tree over n ranks, rank r below rank (r - 1) div 2, the same for each channel: 2·floor(log2 n) steps a chunk.
 
     2(n - 1)·size bytes; a rank with two children receives 3·size, a leaf size. chunk_bytes=None takes NCCL's rule.
+    only_scale_out=True lists what `scale_out_only` leaves of it, without making the rest first.
     """
     need_at_least_one(size_bytes=size_bytes, channels=channels)
     chunk = chunk_bytes or tree_chunk_bytes(size_bytes, channels, placement.ranks.bit_length() - 1)
     need_at_least_one(chunk_bytes=chunk)
     parents = {rank: (rank - 1) // 2 for rank in range(1, placement.ranks)}
     tree = Tree({rank: Edge(parent, placement.rails(rank, parent)) for rank, parent in parents.items()})
-    return over_trees("tree", placement, size_bytes, [tree] * channels, chunk)
+    return over_trees("tree", placement, size_bytes, [tree] * channels, chunk, only_scale_out)
 
 
-def over_trees(name: str, placement: Placement, size_bytes: int, trees: Sequence[Tree], chunk_bytes: int) -> Schedule:
+def over_trees(
+    name: str, placement: Placement, size_bytes: int, trees: Sequence[Tree], chunk_bytes: int, only_scale_out: bool = False
+) -> Schedule:
     """AllReduce with one channel per tree. The channels' chunks take turns, as their blocks run side by side."""
-    build = Builder()
+    build = Builder(only_scale_out)
     shares = [portions(share, chunk_bytes) for share in cut(size_bytes, len(trees))]
     for turn in range(len(shares[0])):
         for channel, (tree, chunks) in enumerate(zip(trees, shares, strict=True)):
@@ -94,5 +98,5 @@ def over_trees(name: str, placement: Placement, size_bytes: int, trees: Sequence
                 tree.all_reduce(build, build.piece(chunks[turn]), channel)
     return Schedule(
         name=name, collective="all_reduce", placement=placement, size_bytes=size_bytes, pieces=build.pieces,
-        transfers=build.transfers,
+        transfers=build.transfers, scale_up_elided=only_scale_out,
     )

@@ -52,8 +52,8 @@ def _options(algo: str, size_bytes: int, rails: int) -> dict[str, Any]:
     if algo == "ring":
         return {"channels": channels(size_bytes, rails), "only_scale_out": True}
     if algo == "double_tree":
-        return {"channels": channels(-(-size_bytes // 2), rails)}
-    return {}
+        return {"channels": channels(-(-size_bytes // 2), rails), "only_scale_out": True}
+    return {"only_scale_out": True} if algo == "tree" else {}
 
 
 def _check(algo: str, servers: int) -> None:

@@ -105,7 +105,7 @@ def test_credit_comes_before_data_and_data_waits_for_what_it_depends_on():
 
 
 @pytest.mark.needs_root
-def test_a_queue_pair_takes_at_most_512_bytes_and_a_million_requests_fit():
+def test_a_queue_pair_takes_at_most_512_bytes_and_two_million_requests_fit():
     from emu.bpf import build, layout
 
     maps = layout.read_maps(build.object_path("nic"))
@@ -113,5 +113,5 @@ def test_a_queue_pair_takes_at_most_512_bytes_and_a_million_requests_fit():
     assert maps["nic_windows"].value.size == 2 * 1024 // 8
     with make_fabric() as fabric:
         requests = fabric.bpf().load("nic").map("nic_requests")
-        requests.write_from(1_000_000, requests.layout.value.pack(bytes=7))
-        assert requests.read(1_000_000).bytes == 7
+        requests.write_from(2_000_000, requests.layout.value.pack(bytes=7))
+        assert requests.read(2_000_000).bytes == 7

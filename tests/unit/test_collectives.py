@@ -234,9 +234,9 @@ def test_one_tree_loads_an_inner_node_with_three_buffers_and_two_trees_load_nobo
 
 
 @pytest.mark.parametrize("servers, gpus", list(product([1, 2, 5], [1, 3, 8]))[1:])
-@pytest.mark.parametrize("name", ["ring", "reduce_scatter", "all_gather"])
-def test_a_ring_made_without_its_scale_up_hops_is_the_whole_one_without_them(name, servers, gpus):
-    options = {"channels": 3, "chunk_bytes": 500, "slice_bytes": 200}
+@pytest.mark.parametrize("name", ["ring", "reduce_scatter", "all_gather", "tree", "double_tree"])
+def test_a_collective_made_without_its_scale_up_hops_is_the_whole_one_without_them(name, servers, gpus):
+    options = {"channels": 3, "chunk_bytes": 500} | ({} if "tree" in name else {"slice_bytes": 200})
     place = Placement(servers * gpus, gpus)
     whole = scale_out_only(schedule(name, place, 20_011, **options))
     made = schedule(name, place, 20_011, only_scale_out=True, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import json
 from dataclasses import replace
@@ -12,6 +13,9 @@ import pytest
 from rich.console import Console
 
 from emu.errors import FabricError, UsageError
+from emu.measure.metric import Metric
+from emu.report import result as results
+from emu.report import table
 from emu.report.progress import Progress
 from emu.scale import Scale
 from emu.scenario import loader
@@ -184,3 +188,27 @@ def test_an_unwritable_out_is_found_out_before_anything_is_built(tmp_path):
 def test_a_run_that_returns_no_outcome_is_named():
     with pytest.raises(UsageError, match="echo: run.. returned NoneType, not an Outcome"):
         run_echo(scenario=replace(loader.load(ECHO), run=lambda fabric, p: None))
+
+
+def test_what_all_rows_say_together_is_concluded_once_stored_and_shown(tmp_path):
+    asked = []
+
+    def conclude(result):
+        asked.append(len(result.rows))
+        return [Metric("crossover_bytes", 4096, "bytes", note="of three rows")]
+
+    finished = run_echo("load=0.1,0.2,0.3", out=tmp_path, scenario=replace(loader.load(ECHO), conclude=conclude))
+    assert asked == [3] and finished.result.conclusions["crossover_bytes"].value == 4096, finished.result.conclusions
+    assert results.read(tmp_path).conclusions == finished.result.conclusions
+    shown = io.StringIO()
+    table.print_result(finished.result, (), Console(file=shown, width=100))
+    assert "crossover_bytes" in shown.getvalue() and "4,096" in shown.getvalue(), shown.getvalue()
+
+
+def test_the_garbage_collector_rests_during_a_run_and_only_then():
+    states = []
+    scenario = loader.load(ECHO)
+    run_echo(scenario=replace(scenario, run=lambda fabric, p: (states.append(gc.isenabled()), scenario.run(fabric, p))[1]))
+    with pytest.raises(ZeroDivisionError):
+        run_echo("mode=crash")
+    assert states == [False] and gc.isenabled(), (states, gc.isenabled())
