@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 
-from emu.collectives.all_to_all import all_to_all_of
+from emu.collectives.all_to_all import IN_FLIGHT, all_to_all_of
 from emu.collectives.cut import need_at_least_one
 from emu.collectives.placement import Placement
 from emu.collectives.schedule import Schedule
@@ -36,12 +36,12 @@ class Routing:
 
 
 def moe_dispatch(
-    placement: Placement, routing: Routing, *, seed: int, order: str = "nccl", pxn: bool = False
+    placement: Placement, routing: Routing, *, seed: int, order: str = "nccl", pxn: bool = False, in_flight: int = IN_FLIGHT
 ) -> Schedule:
     """Tokens to their experts: `all_to_all` with uneven blocks. size_bytes: the mean over the ranks, own share included."""
     blocks = dispatch_bytes(placement.ranks, routing, Random(seed))
     size_bytes = round(sum(map(sum, blocks)) / placement.ranks)
-    return all_to_all_of(placement, blocks, size_bytes, order=order, pxn=pxn)
+    return all_to_all_of(placement, blocks, size_bytes, order=order, pxn=pxn, in_flight=in_flight)
 
 
 def dispatch_bytes(ranks: int, routing: Routing, rng: Random) -> list[list[int]]:

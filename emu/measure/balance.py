@@ -40,7 +40,7 @@ class Balance:
     def flows(self) -> Counter[str]:
         """Leaf -> connections that leave it by an uplink."""
         return Counter(self.leaf_of[source] for source, target, _ in self.transferred.connections
-                       if self.leaf_of[source] != self.leaf_of[target])
+                       if self.leaf_of.get(source) != self.leaf_of.get(target))
 
     @cached_property
     def spreads(self) -> dict[str, Spread]:
@@ -55,7 +55,7 @@ class Balance:
         sent, received = sent_and_received(self.transferred.messages)
         up, down = Counter(), Counter()
         for (source, target, _), size_bytes in self.transferred.messages.connection_bytes.items():
-            source_leaf, target_leaf = self.leaf_of[source], self.leaf_of[target]
+            source_leaf, target_leaf = self.leaf_of.get(source), self.leaf_of.get(target)  # None: a cable between GPUs
             if source_leaf != target_leaf:
                 up[source_leaf] += size_bytes
                 down[target_leaf] += size_bytes

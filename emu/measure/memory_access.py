@@ -22,13 +22,12 @@ from emu.measure.percentile import percentile
 from emu.measure.transfers import Transferred, run_messages
 from emu.nic.transport import Transport
 from emu.nic.work_request import Message
+from emu.topology.frame import ACK_BYTES, frame_bytes, frames_bytes
 from emu.topology.metronome import metronome
-from emu.topology.plan import ETHERNET_BYTES, ROCE_OVERHEAD_BYTES
 from emu.topology.scale_up import ScaleUp
 
 ACCESSES = ("read", "write")
 REQUEST_BYTES = 16
-HEADER_BYTES, ACK_BYTES = ETHERNET_BYTES + ROCE_OVERHEAD_BYTES, 62
 BEAT_BYTES = 512        # of a metronome's message, on average: long against its headers, so that gaps come out exponential
 WARM_UP_SHARE = 0.3     # of the accesses: the metronomes fill their windows, the first answers arrive
 
@@ -58,7 +57,7 @@ class Accesses:
         """What an access puts on links of GPUs, on average over all targets."""
         others = [gpu for gpu in scale_up.domain(0) if gpu]
         hops = sum(len(scale_up.hops(0, gpu)) for gpu in others) / len(others)
-        return hops * sum(_frame_bytes(size) + ACK_BYTES for _, size in self.messages)
+        return hops * sum(frame_bytes(size) + ACK_BYTES for _, size in self.messages)
 
     def gap_ns(self, scale_up: ScaleUp) -> float:
         """Mean time between two accesses of a GPU, fabric ns."""
@@ -67,7 +66,7 @@ class Accesses:
     def metronome_bps(self, scale_up: ScaleUp, mtu_bytes: int) -> int:
         """The rate at which an average beat lasts an average gap."""
         beats = self.beats(0, mtu_bytes)
-        mean_bytes = sum(_frames_bytes(beat, mtu_bytes) for beat in beats) / len(beats)
+        mean_bytes = sum(frames_bytes(beat, mtu_bytes) for beat in beats) / len(beats)
         return round(mean_bytes * 8e9 / self.gap_ns(scale_up))
 
     def beats(self, gpu: int, mtu_bytes: int) -> list[int]:
@@ -150,12 +149,3 @@ def _append(
                 messages.append(Message(source=source, target=at, size_bytes=size_bytes, after=after, channel=channel))
                 after = (len(messages) - 1,)
         yield begun, after[0]
-
-
-def _frame_bytes(size_bytes: int) -> int:
-    return HEADER_BYTES + -(-size_bytes // 4) * 4
-
-
-def _frames_bytes(size_bytes: int, mtu_bytes: int) -> int:
-    whole, rest = divmod(size_bytes, mtu_bytes)
-    return whole * _frame_bytes(mtu_bytes) + (_frame_bytes(rest) if rest else 0)

@@ -1,4 +1,4 @@
-"""What a run states: metrics (what was measured), series (what was measured over time), fidelity checks (whether to believe it).
+"""What a run states: metrics (what was measured), series and bars (over time), fidelity checks (whether to believe it).
 
 Never a bare number: every value carries its unit, and a note where the formula has an input (the busbw factor, say).
 """
@@ -46,3 +46,14 @@ class Series:
     x: Sequence[float]
     y: Sequence[float]
     log: bool = False
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Times at which `lane` did something of `kind`: (start, length) each, in units of `x_label`. A `panel` has all its lanes."""
+
+    panel: str
+    lane: str
+    kind: str
+    x_label: str
+    spans: Sequence[tuple[float, float]]

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from emu.errors import RailbedError, UsageError, unknown
-from emu.measure.metric import Check, Metric, Series
+from emu.measure.metric import Bars, Check, Metric, Series
 
 SCHEMA = 1
 FILE_NAME = "result.json"
@@ -36,7 +36,8 @@ class Result:
     metrics: dict[str, Metric] = field(default_factory=dict)
     rows: list[dict[str, object]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    series: list[Series] = field(default_factory=list)  # in the file only if there are any
+    series: list[Series] = field(default_factory=list)  # these two: in the file only if there are any
+    bars: list[Bars] = field(default_factory=list)
     conclusions: dict[str, Metric] = field(default_factory=dict)  # what all rows say together; in the file only if any
     timing: dict[str, float] = field(default_factory=dict)  # build_s, run_s, destroy_s: wall clock
 
@@ -70,6 +71,7 @@ class Result:
             **({"conclusions": _metrics_to_json(self.conclusions)} if self.conclusions else {}),
             "warnings": self.warnings,
             **({"series": [asdict(series) for series in self.series]} if self.series else {}),
+            **({"bars": [asdict(bars) for bars in self.bars]} if self.bars else {}),
             "timing": _sorted(self.timing),
         }
         return to_text(document)
@@ -98,6 +100,7 @@ class Result:
                 },
                 checks=[Check(**check) for check in document["fidelity"]["checks"]],
                 series=[Series(**series) for series in document.get("series", ())],
+                bars=[Bars(**bars) for bars in document.get("bars", ())],
                 metrics=_metrics_from_json(document["metrics"]),
                 conclusions=_metrics_from_json(document.get("conclusions", {})),
             )

@@ -119,6 +119,7 @@ class Runner:
         result.checks += [replace(check, name=check.name + where) for check in outcome.checks]
         result.warnings += [warning + where for warning in outcome.warnings]
         result.series += [replace(series, name=series.name + where) for series in outcome.series]
+        result.bars += [replace(bars, panel=bars.panel + where) for bars in outcome.bars]
 
     def _save(self, total: int) -> None:
         self._write(self._so_far(total))

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from emu.errors import UsageError
 from emu.workload.event import Event
+from emu.workload.job import Groups
 from emu.workload.text import Line, read_lines, shown
 
 WHAT = "a SimAI workload file (policy and sizes, number of layers, a line of 12 columns a layer)"
@@ -78,6 +79,17 @@ class SimaiWorkload:
         step = {"tp": 1, "ep": self.tp, "dp": self.tp, "dp_ep": self.tp * self.ep}[name]
         return tuple(range(0, last, step))
 
+    def groups(self, name: str) -> Groups:
+        """That of every rank of the stage: tp, ep, dp or dp_ep."""
+        first, stage = self.group(name), self.tp * self.dp
+        taken: set[int] = set()
+        groups = []
+        for rank in range(stage):
+            if rank not in taken:
+                groups.append(tuple(rank + member for member in first))
+                taken.update(groups[-1])
+        return tuple(groups)
+
 
 def read_simai(path: str) -> SimaiWorkload:
     """UsageError with file and line: what SimAI refuses or reads wrongly, what is refused here."""
@@ -95,26 +107,30 @@ def read_simai(path: str) -> SimaiWorkload:
     )
 
 
-def simai_events(workload: SimaiWorkload) -> tuple[Event, ...]:
+def simai_events(workload: SimaiWorkload, *, everybody: bool = False) -> tuple[Event, ...]:
     """Rank 0's iteration: forward through all lines, then back through them, input before weight gradient.
 
-    `groups` has rank 0's group alone. Collectives of weight gradients go on beside the compute, one after the other.
+    `groups` has rank 0's group alone, or those of all ranks of its stage, which do the same (`everybody`). Collectives of
+    weight gradients go on beside the compute, one after the other.
     """
     events: list[Event] = []
     ends: dict[str, int] = {}  # by lane, its last event
+    main = "all ranks" if everybody else "rank 0"
+    names = {phase.group for layer in workload.layers for phase in layer[1:] if phase.group}
+    groups = {name: workload.groups(name) if everybody else (workload.group(name),) for name in names}
+    alone = tuple((rank,) for rank in range(workload.tp * workload.dp)) if everybody else ((0,),)
 
     def add(event: Event) -> None:
-        before = {ends[lane] for lane in ("rank 0", event.lane) if lane in ends}
+        before = {ends[lane] for lane in (main, event.lane) if lane in ends}
         ends[event.lane] = len(events)
         events.append(event._replace(after=tuple(sorted(before))))
 
     for name, phase, beside in _in_order(workload.layers):
         if phase.compute_ns:
-            add(Event(name, "compute", "rank 0", ((0,),), duration_ns=phase.compute_ns))
-        ranks = workload.group(phase.group) if phase.group else ()
-        if phase.size_bytes and len(ranks) > 1:
-            kind, lane = phase.group.removesuffix("_ep"), "rank 0 gradients" if beside else "rank 0"
-            add(Event(f"{name} {phase.collective}", kind, lane, (ranks,), phase.collective, phase.size_bytes))
+            add(Event(name, "compute", main, alone, duration_ns=phase.compute_ns))
+        if phase.size_bytes and len(groups[phase.group][0]) > 1:
+            kind, lane = phase.group.removesuffix("_ep"), f"{main} gradients" if beside else main
+            add(Event(f"{name} {phase.collective}", kind, lane, groups[phase.group], phase.collective, phase.size_bytes))
     return tuple(events)
 
 
