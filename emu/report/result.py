@@ -39,7 +39,7 @@ class Result:
     series: list[Series] = field(default_factory=list)  # these two: in the file only if there are any
     bars: list[Bars] = field(default_factory=list)
     conclusions: dict[str, Metric] = field(default_factory=dict)  # what all rows say together; in the file only if any
-    timing: dict[str, float] = field(default_factory=dict)  # build_s, run_s, destroy_s: wall clock
+    timing: dict[str, float] = field(default_factory=dict)  # build_s, run_s, destroy_s by the clock of the run
 
     @property
     def valid(self) -> bool:
