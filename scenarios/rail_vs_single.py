@@ -10,7 +10,7 @@ Expect: on rail no byte leaves its leaf and 95 % of the physical busbw is reache
 
 from emu.measure.collective import Collective, conclusions
 from emu.measure.transfers import run_messages
-from emu.nic.collective import ALGORITHMS, data_parallel
+from emu.nic.collective import ALGORITHMS, check, data_parallel
 from emu.scenario import Column, Outcome, Parameter, balancing, main, parameters, spine_leaf, transport
 from emu.units import mib
 
@@ -33,6 +33,7 @@ COLUMNS = [
 
 
 def topology(p):
+    check(p.algo, p.gpus // p.gpus_per_server)
     return spine_leaf(p)
 
 

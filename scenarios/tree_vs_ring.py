@@ -13,7 +13,7 @@ At real size: --set gpus=480,640 --set leaf_down=64 --set leaf_up=64 (60 servers
 from emu.measure import collective
 from emu.measure.collective import Collective
 from emu.measure.transfers import run_messages
-from emu.nic.collective import ALGORITHMS, all_reduce
+from emu.nic.collective import ALGORITHMS, all_reduce, check
 from emu.scenario import Column, Outcome, Parameter, balancing, main, parameters, spine_leaf, transport
 from emu.scenario.sizes import as_text
 from emu.units import mib
@@ -41,6 +41,7 @@ COLUMNS = [
 
 
 def topology(p):
+    check(p.algo, p.gpus // p.gpus_per_server)
     return spine_leaf(p)
 
 

@@ -15,6 +15,7 @@ from emu.measure.metric import Metric, Series
 from emu.measure.transfers import Transferred
 from emu.topology.plan import Plan
 
+FACTOR_NOTE = "busbw / algbw: 2(n - 1)/n of {} ranks, as nccl-tests"
 LIMIT_NOTE = "NICs of a server one way, line rate, payload of full frames: a ring moves busbw through them"
 
 
@@ -39,7 +40,7 @@ class Collective:
         return {
             "algbw_GBps": algbw_gbyte_per_s(self.size_bytes, elapsed_s), "busbw_GBps": busbw,
             "bus_factor": bus_factor(self.collective, self.ranks), "busbw_limit_GBps": limit, "busbw_fraction": busbw / limit,
-            "messages": len(self.transferred.messages), "leaf_marked_packets": max(self.leaf_marks.values()),
+            "ranks": self.ranks, "messages": len(self.transferred.messages), "leaf_marked_packets": max(self.leaf_marks.values()),
             "local_share": self.local_share,
         }
 
@@ -96,7 +97,7 @@ def conclusions(rows: Sequence[Mapping[str, object]]) -> list[Metric]:
         gpus = row["gpus"]
         times = _times(rows, gpus)
         stated += [
-            Metric(f"bus_factor_{gpus}_gpus", row["bus_factor"], "ratio", note="busbw / algbw: 2(n - 1)/n, nccl-tests"),
+            Metric(f"bus_factor_{gpus}_gpus", row["bus_factor"], "ratio", note=FACTOR_NOTE.format(row["ranks"])),
             Metric(f"busbw_limit_GBps_{gpus}_gpus", row["busbw_limit_GBps"], "GB/s", note=LIMIT_NOTE),
             *(_crossover(times, algo, gpus) for algo in times if algo != "ring" and "ring" in times),
         ]

@@ -28,7 +28,7 @@ ALGORITHMS = ("ring", "tree", "double_tree", "nvls_tree")
 def all_reduce(topology: Topology, algo: str, size_bytes: int) -> Messages:
     """Over all GPUs of `topology`, credits included. UsageError: no such algorithm, or a single server."""
     servers, rails = len(topology.servers), topology.servers[0].gpus
-    _check(algo, servers)
+    check(algo, servers)
     found = schedule(algo, Placement(topology.gpus, rails), size_bytes, **_options(algo, size_bytes, rails))
     outside = found if found.scale_up_elided else scale_out_only(found)
     return with_credit(from_schedule(outside), RING_AHEAD if algo == "ring" else TREE_AHEAD)
@@ -37,7 +37,7 @@ def all_reduce(topology: Topology, algo: str, size_bytes: int) -> Messages:
 def data_parallel(topology: Topology, algo: str, size_bytes: int) -> Messages:
     """At the same time for each k: AllReduce over the GPUs number k of all servers, as of gradients where TP fills servers."""
     servers, rails = len(topology.servers), topology.servers[0].gpus
-    _check(algo, servers)
+    check(algo, servers)
     found = schedule(algo, Placement(servers), size_bytes, channels=1)
     groups = [from_schedule(found, rail) for rail in range(rails)]
     return with_credit(side_by_side(groups), RING_AHEAD if algo == "ring" else TREE_AHEAD)
@@ -47,6 +47,14 @@ def channels(size_bytes: int, most: int) -> int:
     return max(1, min(most, -(-size_bytes // CHANNEL_MIN_BYTES)))
 
 
+def check(algo: str, servers: int) -> None:
+    """UsageError: an algorithm whose transfers are not all between NICs, or a single server."""
+    if algo not in ALGORITHMS:
+        raise unknown("algorithm", algo, ALGORITHMS)
+    if servers < 2:
+        raise UsageError("a single server has nothing to send over its NICs; want gpus= at least twice gpus_per_server=")
+
+
 def _options(algo: str, size_bytes: int, rails: int) -> dict[str, Any]:
     """The single tree is the same for all channels, so one has all its NICs; a double tree has two channels a rail."""
     if algo == "ring":
@@ -54,10 +62,3 @@ def _options(algo: str, size_bytes: int, rails: int) -> dict[str, Any]:
     if algo == "double_tree":
         return {"channels": channels(-(-size_bytes // 2), rails), "only_scale_out": True}
     return {"only_scale_out": True} if algo == "tree" else {}
-
-
-def _check(algo: str, servers: int) -> None:
-    if algo not in ALGORITHMS:
-        raise unknown("algorithm", algo, ALGORITHMS)
-    if servers < 2:
-        raise UsageError("a single server has nothing to send over its NICs; want gpus= at least twice gpus_per_server=")

@@ -80,7 +80,7 @@ def print_result(result: Result, columns: Sequence[Column], console: Console) ->
     line(console, _title(result), "bold")
     line(console, rates(result))
     shown = with_varied(result, columns)
-    print_rows(result.rows, shown, console, leading=len(shown) - len(columns) or 1)
+    print_rows(result.rows, shown, console, leading=telling_apart(result.rows, shown))
     if len(result.rows) <= 1:  # of several rows the metrics are the first's alone: in the file, confusing on a screen
         print_metrics(list(result.metrics.values()), console)
     print_metrics(list(result.conclusions.values()), console)
@@ -118,6 +118,14 @@ def with_varied(result: Result, columns: Sequence[Column]) -> list[Column]:
     varied = [name for name, value in result.parameters.items() if isinstance(value, list) and name not in known]
     order = list(result.rows[0]) if result.rows else varied  # the runner puts them first, in stated order
     return [*(Column(name, name) for name in order if name in varied), *columns]
+
+
+def telling_apart(rows: Sequence[Row], columns: Sequence[Column]) -> int:
+    """How many of the first columns it takes to tell all rows apart; 1 if more than half of them wouldn't."""
+    for count in range(1, len(columns) // 2 + 1):
+        if len({tuple(column.cell(row) for column in columns[:count]) for row in rows}) == len(rows):
+            return count
+    return 1
 
 
 def print_rows(rows: Sequence[Row], columns: Sequence[Column], console: Console, leading: int = 1) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from emu.errors import MissingFeature, UsageError
 from emu.report import exits, plot, table
 from emu.report.progress import Progress
 from emu.report.result import exit_code, make_folder
@@ -50,7 +51,8 @@ def run(scenario: str, clock: str, seed: int, settings: Sequence[str], out: Path
         arguments = _arguments(loaded, clock, seed, settings, out)
         began = time.perf_counter()  # the guest can't see wall time
         code = clocks.reexecute(arguments, seed, mem_bytes, _folders(loaded, choice, out))
-        table.line(table.make_console(), f"wall time: {time.perf_counter() - began:.1f} s with the lab kernel's boot", "dim")
+        if code not in (UsageError.exit_code, MissingFeature.exit_code):  # it ran
+            table.line(table.make_console(), f"wall time: {time.perf_counter() - began:.1f} s with the lab kernel's boot", "dim")
         plot.write(out)
         return code
     clocks.need_root()

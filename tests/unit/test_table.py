@@ -184,3 +184,11 @@ def test_progress_on_a_terminal_shows_the_phase_and_its_nested_one():
 
     text = printed(show, terminal=True)
     assert "building" in text and "links" in text, repr(text)
+
+
+def test_as_many_columns_lead_as_it_takes_to_tell_the_rows_apart():
+    columns = [Column(key) for key in ("pxn", "size", "time", "marks", "drops", "bytes")]
+    rows = [dict(zip(("pxn", "size", "time"), row, strict=True)) for row in (("off", 1, 9), ("off", 2, 9), ("on", 1, 9))]
+    assert table.telling_apart(rows, columns) == 2
+    assert table.telling_apart(rows[1:], columns) == 1
+    assert table.telling_apart([*rows, rows[0]], columns) == 1, "no number of columns does it"
