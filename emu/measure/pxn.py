@@ -41,11 +41,17 @@ def pairs(rows: Sequence[Row], apart: Sequence[str]) -> Iterator[tuple[Row, Row]
 
 
 def saved(rows: Sequence[Row], apart: Sequence[str]) -> list[Metric]:
-    """Of the time without PXN, the share that it saves (below 0: costs), for each pair of rows."""
+    """Of the time without PXN, the share that it saves (below 0: costs), for each pair of rows, named by what rows differ in."""
+    differ = [name for name in apart if len({row[name] for row in rows}) > 1]
     return [
         Metric(
-            "time_saved_" + "_".join(str(on[name]) for name in apart), 1 - on["completion_us"] / off["completion_us"], "share",
+            "_".join(["time_saved", *(_named(name, on[name]) for name in differ)]),
+            1 - on["completion_us"] / off["completion_us"], "share",
             note=f"{off['completion_us']:,.1f} us without, {on['completion_us']:,.1f} us with",
         )
         for off, on in pairs(rows, apart)
     ]
+
+
+def _named(name: str, value: object) -> str:
+    return value if isinstance(value, str) else f"{name}_{value}"
