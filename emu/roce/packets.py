@@ -10,6 +10,8 @@ gives. tests/unit/test_roce_packets.py compares every patched frame with a full 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from scapy.fields import Field
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
@@ -30,6 +32,7 @@ ADDRESS_SPACE_BYTES = 1 << 64
 IP_ID_MODULUS = 1 << 16
 CNP_TOS = 48 << 2 | 0b10  # as captured from a ConnectX-4 Lx, which also sends from UDP port 0
 CNP_UDP_SPORT = 0
+TEMPLATES_KEPT = 4096  # at most a frame each; what a collective of some ten ranks sends again and again
 
 
 def roce_frame(
@@ -95,8 +98,8 @@ def write_frames(
     check_range("first_psn", first_psn, PSN_MODULUS)
     data = _message_bytes(payload, va)
     last = packets_of_message(len(data), path_mtu) - 1
-    full_size = _WriteTemplate(flow, path_mtu, len(data), ack_req=False) if last else None
-    last_one = _WriteTemplate(flow, len(data) - last * path_mtu, len(data), ack_req=True)
+    full_size = _template(flow, path_mtu, len(data), ack_req=False) if last else None
+    last_one = _template(flow, len(data) - last * path_mtu, len(data), ack_req=True)
     frames = []
     for index in range(last + 1):
         template = full_size if index < last else last_one
@@ -156,6 +159,11 @@ class _WriteTemplate:
         frame[self._ip_id] = ip_id.to_bytes(2, "big")
         frame[self._ip_checksum] = b"\0\0"
         frame[self._ip_checksum] = checksum(bytes(frame[self._ip_header])).to_bytes(2, "big")
+
+
+@lru_cache(maxsize=TEMPLATES_KEPT)
+def _template(flow: Flow, payload_bytes: int, message_bytes: int, *, ack_req: bool) -> _WriteTemplate:
+    return _WriteTemplate(flow, payload_bytes, message_bytes, ack_req=ack_req)
 
 
 def layer_offset(frame: Packet, layer: type[Packet]) -> int:

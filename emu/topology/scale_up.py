@@ -87,6 +87,12 @@ class ScaleUp:
         way = (source, target) if self._adjacent(source, target) else (source, self._relay(source, target), target)
         return tuple((self._port(a, b, plane), self._port(b, a, plane)) for a, b in zip(way, way[1:], strict=False))
 
+    def switch_port(self, gpu: int) -> Port:
+        """A GPU's port to its switch, that of the first plane; TopologyError where cables go from GPU to GPU."""
+        if self.kind not in SWITCHED:
+            raise TopologyError(f"scale_up={self.kind} has no switch; want {' or '.join(SWITCHED)}")
+        return self._port(gpu, gpu, 0)
+
     def one_way_ns(self, source: int, target: int) -> int:
         """Propagation from GPU to GPU: links and switches of the way, and nothing for a relay's own work."""
         technology, hops = self.technology, self.hops(source, target)
