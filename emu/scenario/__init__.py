@@ -7,7 +7,7 @@ from emu.measure.metric import Check, Metric, Series
 from emu.report.result import Result
 from emu.report.table import Column
 from emu.scenario import parameters
-from emu.scenario.cluster import spine_leaf
+from emu.scenario.cluster import scale_out, spine_leaf
 from emu.scenario.command import main
 from emu.scenario.ecn_profile import ecn_profile, queue_profile
 from emu.scenario.load_balancing import balancing
@@ -17,5 +17,5 @@ from emu.scenario.transport import transport
 
 __all__ = [
     "Check", "Column", "Metric", "Outcome", "Parameter", "Result", "Series", "balancing", "ecn_profile", "main", "parameters",
-    "queue_profile", "spine_leaf", "transport",
+    "queue_profile", "scale_out", "spine_leaf", "transport",
 ]

@@ -40,10 +40,15 @@ class Balancer:
 
 @contextlib.contextmanager
 def balancing(fabric: Fabric, p: Values, messages: Sequence[Message]) -> Iterator[Balancer]:
-    """`lb` on every leaf; with lb=path the controller is told the connections of `messages` first."""
+    """`lb` on every leaf; with lb=path the controller is told the connections of `messages` first.
+
+    UsageError where the topology has more to choose than a leaf's uplinks, which only ecmp does.
+    """
     from emu.nic.controller import PathController
+    from emu.switch.leaves import need_leaves_and_spines
     from emu.switch.modes import mode
 
+    need_leaves_and_spines(fabric.plan.topology, p.lb)
     controller = PathController(fabric.plan, messages) if p.lb == "path" else None
     chosen = controller.mode if controller else mode(p.lb)
     with chosen.install(fabric) as installed:

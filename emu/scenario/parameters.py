@@ -27,6 +27,16 @@ COMMON = {
     ),
     "leaf_down": Parameter(int, 8, "leaf ports towards NICs", "ports", minimum=1),
     "leaf_up": Parameter(int, 8, "leaf ports towards spines", "ports", minimum=0),
+    "topology": Parameter(
+        str, "spine_leaf", "how switches are joined; all NICs of a server go to one",
+        choices=("spine_leaf", "fat_tree", "torus", "dragonfly", "dragonfly_plus"),
+    ),
+    "radix": Parameter(int, 8, "ports of every switch of a fat tree", "ports", minimum=2),
+    "edge_up": Parameter(int, 0, "uplinks of a fat tree's edge; 0: half of radix, which is 1:1", "ports", minimum=0),
+    "dims": Parameter(str, "4x8", "nodes in each dimension of a torus"),
+    "group_switches": Parameter(int, 4, "routers of a dragonfly's group; leaves, and spines, of a dragonfly+'s", minimum=1),
+    "switch_gpus": Parameter(int, 2, "NICs at each of these routers or leaves", minimum=1),
+    "global_ports": Parameter(int, 2, "ports out of the group at each of these routers or spines", "ports", minimum=1),
     "rate_gbps": Parameter(int, 400, "nominal rate of every link", "Gb/s", minimum=1, maximum=1600),
     "mtu": Parameter(
         int, 4096, "RoCE path MTU, the payload of a full packet", "bytes", choices=(256, 512, 1024, 2048, 4096)

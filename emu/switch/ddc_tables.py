@@ -11,9 +11,9 @@ from emu.bpf.loader import Loaded
 from emu.errors import TopologyError
 from emu.fabric.fabric import Fabric
 from emu.fabric.voq import Voq
-from emu.switch.leaves import DEFAULT_ROUTE, Leaf, leaves, numbering
+from emu.switch.leaves import Leaf, leaves, numbering
 from emu.topology.model import Port
-from emu.topology.plan import NodePlan, Plan, PortPlan, Route
+from emu.topology.plan import NodePlan, Plan, PortPlan, Route, via_of
 
 # ddc.h
 NICS_MAX, SWITCHES_MAX, LEAVES_MAX, GROUPS_MAX = 65536, 1024, 512, 4096
@@ -46,10 +46,9 @@ class Members:
     def reach(self, node: NodePlan, routes: Sequence[Route]) -> list[tuple[int, ...]]:
         """By leaf: interface numbers of the ports towards it at equal cost; none to itself or where no route leads."""
         number = {port.port.ifname: port.ifindex for port in node.ports}
-        via = {route.prefix: tuple(number[name] for name in route.via) for route in routes}
         return [
-            () if leaf.name == node.name else via.get(prefix, via.get(DEFAULT_ROUTE, ()))
-            for leaf, prefix in zip(self.leaves, self.numbers.prefixes, strict=True)
+            () if leaf.name == node.name else tuple(number[name] for name in via)
+            for leaf, via in zip(self.leaves, via_of(routes, self.numbers.prefixes), strict=True)
         ]
 
     def _check(self) -> None:

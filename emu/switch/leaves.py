@@ -11,12 +11,11 @@ import ipaddress
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from emu.errors import TopologyError
-from emu.topology.model import Port
-from emu.topology.plan import NodePlan, Plan, PortPlan, Route, access_prefixes
+from emu.errors import TopologyError, UsageError
+from emu.topology.model import Port, Topology
+from emu.topology.plan import NodePlan, Plan, PortPlan, Route, access_prefixes, via_of
 
 LEAVES_MAX, UPLINKS_MAX = 512, 128  # switch.h
-DEFAULT_ROUTE = "0.0.0.0/0"
 Slots = tuple[int, ...]
 
 
@@ -56,6 +55,23 @@ def leaves(plan: Plan) -> list[Leaf]:
     return found
 
 
+def need_leaves_and_spines(topology: Topology, lb: str) -> None:
+    """UsageError if what isn't plain `ecmp` would be at work on a part of the way only.
+
+    The programs choose at the leaf a packet comes in by; that decides the way if all that is above leaves is one tier.
+    """
+    if lb == "ecmp":
+        return
+    under, switches = topology.access_links, {switch.name for switch in topology.switches}
+    for link in topology.links:
+        ends = {link.a.node, link.b.node}
+        if ends <= switches and len(ends & under.keys()) != 1:
+            raise UsageError(
+                f"lb={lb} chooses at the leaf only, but {topology.name} has a cable {link.a} - {link.b}, not from a leaf to a "
+                "spine, with further choices behind it; want lb=ecmp or topology=spine_leaf"
+            )
+
+
 def leaf_of_nic(found: Iterable[Leaf]) -> dict[Port, str]:
     """NIC -> the name of its leaf."""
     return {port.peer: leaf.name for leaf in found for port in leaf.down}
@@ -70,8 +86,7 @@ def numbering(plan: Plan) -> Numbering:
 def reach(leaf: Leaf, routes: Sequence[Route], numbers: Numbering) -> list[Slots]:
     """The equal-cost uplinks from `leaf` to each leaf, by number; none to itself or where no route leads."""
     slot = {port.port.ifname: at for at, port in enumerate(leaf.up)}
-    via = {route.prefix: tuple(slot[name] for name in route.via) for route in routes}
-    found = [via.get(prefix, via.get(DEFAULT_ROUTE, ())) for prefix in numbers.prefixes]
+    found = [tuple(slot[name] for name in via) for via in via_of(routes, numbers.prefixes)]
     found[leaf.number] = ()
     return found
 

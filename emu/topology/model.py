@@ -65,7 +65,8 @@ class Switch:
 class Link:
     """A cable; both directions have `rate_bps` (nominal bit/s) and `delay_ns` (one way).
 
-    With `cables` more than 1, so many that act as one, and have that rate in all.
+    With `cables` more than 1, so many that act as one, and have that rate in all. `cost` is what a link-state protocol adds
+    up along a path; only paths of the least cost are used.
     """
 
     a: Port
@@ -73,8 +74,11 @@ class Link:
     rate_bps: int
     delay_ns: int = 0
     cables: int = 1
+    cost: int = 1
 
     def __post_init__(self) -> None:
+        if self.cost < 1:
+            raise TopologyError(f"link {self.a} - {self.b}: cost {self.cost}; want at least 1")
         if self.cables < 1:
             raise TopologyError(f"link {self.a} - {self.b}: {self.cables} cables; want at least 1")
         if not RATE_MIN_BPS <= self.rate_bps / self.cables <= RATE_MAX_BPS:

@@ -7,9 +7,15 @@ machine; a port is written srv3:rail0 where the node matters.
 A port of GPU k to its scale-up domain is nv<k>, nv<k>p<plane> where the domain has several planes of switches, and
 nv<k>to<peer> where a cable goes straight to another GPU of it. Domain d has the switch nvsw<d>, or in two tiers
 nvleaf<i> and nvspine<i>; with p<plane> as above.
+
+Where switches come in pods or groups the name says in which: p3edge1, p3agg0 and core7 of a fat tree, g2r1 of a dragonfly
+(group, router), g2l1 and g2s0 of a dragonfly+ (leaf, spine). A torus's node has its coordinates, t0_3_1, and the ports plus<d>
+and minus<d> to the next and the previous node in dimension d; a dragonfly's have local<j> in the group and global<j> out of it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from emu.errors import TopologyError
 
@@ -30,6 +36,16 @@ def checked_ifname(name: str) -> str:
 def ifname(role: str, index: int) -> str:
     """rail3, down12, up0 …"""
     return checked_ifname(f"{role}{index}")
+
+
+def switch_name(**place: int) -> str:
+    """p3edge1, core7, g2r1: what it is in and what it is, each with its number."""
+    return "".join(f"{what}{number}" for what, number in place.items())
+
+
+def torus_name(coordinates: Sequence[int]) -> str:
+    """t0_3_1: the node at (0, 3, 1)."""
+    return "t" + "_".join(map(str, coordinates))
 
 
 def scale_up_ifname(gpu: int, *, plane: str = "", peer: int | None = None) -> str:

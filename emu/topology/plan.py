@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from emu.errors import unknown
 from emu.topology import addressing
 from emu.topology.model import Link, Port, Topology
 from emu.topology.queue_profile import QueueProfile
-from emu.topology.routing import next_hops, with_default
+from emu.topology.routing import aggregated, lookup, next_hops, with_default
 
 # RoCEv2 round a payload: IPv4 20 + UDP 8 + BTH 12 + RETH 16 + immediate 4 + iCRC 4 (domain facts 1.1, 1.3)
 ROCE_OVERHEAD_BYTES = 64
@@ -126,6 +126,11 @@ def access_prefixes(topology: Topology) -> dict[str, str]:
     return _addresses(topology).prefix
 
 
+def via_of(routes: Sequence[Route], prefixes: Sequence[str]) -> list[tuple[str, ...]]:
+    """The interfaces by which a switch with `routes` sends to each of `prefixes`; () where no route leads."""
+    return lookup({route.prefix: route.via for route in routes}, prefixes)
+
+
 def routes_without(plan: Plan, dead: Collection[Link]) -> dict[str, tuple[Route, ...]]:
     """Switch -> the routes that the plan would have without the `dead` links, as a link-state protocol finds them."""
     return _switch_routes(plan.topology, _addresses(plan.topology), dead)
@@ -196,18 +201,19 @@ def _switch_routes(
     topology: Topology, addresses: _Addresses, dead: Collection[Link] = ()
 ) -> dict[str, tuple[Route, ...]]:
     switches = [switch.name for switch in topology.switches]
-    adjacency: dict[str, list[tuple[str, str]]] = {name: [] for name in switches}
+    adjacency: dict[str, list[tuple[str, str, int]]] = {name: [] for name in switches}
     for link in topology.links:
         if link.a.node in adjacency and link.b.node in adjacency and link not in dead:
-            adjacency[link.a.node].append((link.b.node, link.a.ifname))
-            adjacency[link.b.node].append((link.a.node, link.b.ifname))
+            adjacency[link.a.node].append((link.b.node, link.a.ifname, link.cost))
+            adjacency[link.b.node].append((link.a.node, link.b.ifname, link.cost))
     table = next_hops(adjacency, list(addresses.prefix))
     return {name: _as_routes(table.get(name, {}), addresses.prefix) for name in switches}
 
 
 def _as_routes(targets: dict[str, tuple[str, ...]], prefix: dict[str, str]) -> tuple[Route, ...]:
     default, exceptions = with_default(targets)
-    routes = [Route(prefix=prefix[target], via=via) for target, via in exceptions.items()]
+    by_prefix = {prefix[target]: via for target, via in exceptions.items()}
+    routes = [Route(prefix=found, via=via) for found, via in aggregated(by_prefix)]
     if default:
         routes.append(Route(prefix="0.0.0.0/0", via=default))
     return tuple(routes)

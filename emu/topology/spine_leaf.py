@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from emu.errors import TopologyError, unknown
+from emu.topology.figures import Figures, longest_of, mean_of
 from emu.topology.model import Link, Port, Server, Switch, Topology, nic
 from emu.topology.naming import ifname
 from emu.topology.queue_profile import QueueProfile
@@ -70,6 +71,17 @@ class SpineLeaf:
     @property
     def spine_count(self) -> int:
         return self.leaf_up if self.spines is None else self.spines
+
+    @property
+    def figures(self) -> Figures:
+        sizes = [len(links) for links in self.topology().access_links.values()]
+        gpus = sum(sizes)
+        pairs = {0: sum(size * (size - 1) for size in sizes), 2: sum(size * (gpus - size) for size in sizes)}
+        return Figures(
+            gpus=gpus, switches=self.leaves + self.spine_count, cables=self.leaves * self.leaf_up,
+            diameter=longest_of(pairs), mean_hops=mean_of(pairs),
+            bisection_share=min(Fraction(1), Fraction(self.leaf_up, self.leaf_down)),
+        )
 
     def topology(self) -> Topology:
         """Nodes in the order servers, leaves, spines; links in the order NICs, uplinks."""

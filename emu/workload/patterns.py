@@ -1,6 +1,7 @@
 """Traffic that load balancers are compared with: pairs of NICs, every flow across the spines.
 
 permutation   every NIC sends to one and receives from one, none to its own leaf: the most that a non-blocking fabric carries
+shift         every NIC sends to the one so many further: what is worst for a torus or a dragonfly, and nothing to a fat tree
 groups        NICs in groups that exchange all to all, strided over the leaves as experts are over a cluster
 """
 
@@ -43,6 +44,14 @@ def _swap_away(place: int, sources: Sequence[tuple[str, Port]], targets: list[tu
     fits = [other for other in range(len(sources)) if targets[other][0] != leaf and sources[other][0] != own]
     other = rng.choice(fits)
     targets[place], targets[other] = targets[other], targets[place]
+
+
+def shift(topology: Topology, by: int) -> list[tuple[Port, Port]]:
+    """(source, target), in the order of the servers. UsageError for a multiple of all NICs: each would send to itself."""
+    everyone = [port for ports in nics_by_leaf(topology).values() for port in ports]
+    if by % len(everyone) == 0:
+        raise UsageError(f"a shift by {by} of {len(everyone)} NICs sends nothing anywhere; want 1 to {len(everyone) - 1}")
+    return [(port, everyone[(place + by) % len(everyone)]) for place, port in enumerate(everyone)]
 
 
 def groups(topology: Topology, size: int) -> list[list[Port]]:

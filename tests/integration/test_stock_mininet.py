@@ -59,6 +59,18 @@ def test_mn_builds_our_cluster_and_every_server_pings_every_other(wiring):
     assert "Results: 0% dropped (6/6 received)" in said, said
 
 
+@pytest.mark.parametrize(
+    ("topo", "switches"),
+    [("fat_tree,radix=2", "core0 p0agg0 p0edge0 p1agg0 p1edge0"), ("dragonfly,groups=2,routers=1", "g0r0 g1r0")],
+)
+def test_mn_builds_our_other_topologies_too(topo, switches):
+    """The smallest, which have no loop."""
+    said = mn(topo, "--test", "pingall")
+    assert said.endswith("exit 0"), said
+    assert f"*** Adding switches:\n{switches}" in said, said
+    assert "Results: 0% dropped (2/2 received)" in said, said
+
+
 def test_mns_command_line_shows_our_interface_names():
     command = ["--custom", f"{BRIDGE},{TOPOLOGIES}", "--switch", "bridge", "--controller", "none"]
     topo = "rail,servers=2,gpus_per_server=2,leaf_down=2,leaf_up=1"

@@ -36,6 +36,15 @@ def messages(name: str, topology: Topology, *, qps: int = 1, group_gpus: int = 4
     return PATTERNS[name](topology, Size(SIZE_BYTES, qps, group_gpus), Random(seed))
 
 
+def test_a_shift_goes_round_all_nics_and_one_by_all_of_them_is_refused():
+    topology = cluster()
+    nics = [link.a for link in topology.links if link.a.node.startswith("srv")]
+    assert patterns.shift(topology, 3) == [(nics[at], nics[(at + 3) % 16]) for at in range(16)]
+    for by in (0, 16, 32):
+        with pytest.raises(UsageError, match=f"shift by {by} of 16 NICs.*want 1 to 15"):
+            patterns.shift(topology, by)
+
+
 @given(st.integers(2, 6), st.integers(1, 4), st.randoms(use_true_random=False))
 def test_a_permutation_sends_and_receives_once_everywhere_and_never_under_one_leaf(leaves, servers, rng):
     topology = cluster(leaves, per_leaf=2 * servers)

@@ -152,7 +152,7 @@ def test_no_routes_need_no_default():
 
 
 def test_an_unreachable_switch_has_no_next_hop():
-    adjacency = {"a": [("b", "up0")], "b": [("a", "down0")], "island": []}
+    adjacency = {"a": [("b", "up0", 1)], "b": [("a", "down0", 1)], "island": []}
     assert routing.next_hops(adjacency, ["a"]) == {"b": {"a": ("down0",)}}
 
 
@@ -207,3 +207,24 @@ def test_the_plan_of_8192_gpus_numbers_every_port():
     assert (len(plan.nodes), len(plan.ports)) == (1024 + 128 + 64, 2 * 16384)
     assert len({port.address for port in plan.ports.values()}) == len(plan.ports)
     assert plan.ports[nic(1023, 7)].peer == Port("leaf127", "down63")
+
+
+@given(st.lists(hop_sets, min_size=1, max_size=20), st.integers(0, 5))
+def test_aggregated_routes_lead_every_prefix_where_it_led_and_cover_no_other(via_of_place, first):
+    prefixes = [str(addressing.access_prefix(first + place, 3)) for place in range(len(via_of_place))]
+    routes = dict(routing.aggregated(dict(zip(prefixes, via_of_place, strict=True))))
+    assert routing.lookup(routes, prefixes) == via_of_place
+    outside = [str(addressing.access_prefix(place, 3)) for place in (*range(first), first + len(prefixes), 40)]
+    assert not any(routing.lookup(routes, outside)), f"{routes} leads to one of {outside} too"
+    assert len(routes) <= len(prefixes)
+
+
+def test_neighbouring_prefixes_with_the_same_next_hops_are_one_route_up_to_the_next_power_of_two():
+    routes = {f"10.0.0.{8 * place}/29": ("up0",) if place < 4 else ("up1",) for place in range(7)}
+    merged = {"10.0.0.0/27": ("up0",), "10.0.0.32/28": ("up1",), "10.0.0.48/29": ("up1",)}
+    assert dict(routing.aggregated(routes)) == merged
+
+
+def test_the_longest_prefix_decides_and_the_default_takes_the_rest():
+    routes = {"0.0.0.0/0": ("up0",), "10.0.0.0/24": ("up1",), "10.0.0.8/29": ("up2",)}
+    assert routing.lookup(routes, ["10.0.0.8/29", "10.0.0.16/29", "10.0.1.0/29"]) == [("up2",), ("up1",), ("up0",)]
