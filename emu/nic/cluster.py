@@ -18,7 +18,7 @@ from emu.topology.model import Port, nic
 from emu.topology.scale_up import ScaleUp
 from emu.workload.schedules import Placed
 
-MOST_MESSAGES = 1 << 20  # beyond, building takes minutes
+MOST_MESSAGES = 1 << 20  # beyond, building takes minutes and gigabytes
 RELAYED = 1 << 20  # added to the channel of what another GPU passes on, so that direct messages don't wait behind it
 Indexes = tuple[int, ...]  # of messages that have to arrive first
 Ready = Mapping[int, Indexes]  # by rank

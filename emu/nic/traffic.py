@@ -9,6 +9,8 @@ from typing import NamedTuple
 from emu.collectives.all_to_all import all_to_all
 from emu.collectives.placement import Placement
 from emu.collectives.ring import ring_all_reduce
+from emu.errors import UsageError
+from emu.nic.cluster import MOST_MESSAGES
 from emu.nic.messages import from_pairs, from_schedule
 from emu.nic.work_request import Message
 from emu.topology.model import Topology
@@ -42,8 +44,16 @@ def all_to_all_in_groups(topology: Topology, size: Size, rng: Random) -> list[Me
 
 
 def all_reduce(topology: Topology, size: Size, rng: Random) -> list[Message]:
-    """A ring channel for each rail and each queue pair: channels take queue pairs in turn, as NCCL duplicates them."""
-    rails = topology.servers[0].gpus
+    """A ring channel for each rail and each queue pair: channels take queue pairs in turn, as NCCL duplicates them.
+
+    UsageError, before they take all memory, if these are too many messages.
+    """
+    rails, servers = topology.servers[0].gpus, len(topology.servers)
+    of_channel = 2 * (topology.gpus - 1) * servers
+    if rails * size.qps * of_channel > MOST_MESSAGES:
+        most = MOST_MESSAGES // (rails * of_channel)
+        raise UsageError(f"a ring over {topology.gpus} GPUs with qps={size.qps} has {rails * size.qps * of_channel:,} messages, "
+                         f"more than {MOST_MESSAGES:,}; want {f'qps up to {most}, or fewer GPUs' if most else 'fewer GPUs'}")
     placement = Placement(topology.gpus, rails)
     return from_schedule(ring_all_reduce(placement, size.size_bytes, channels=rails * size.qps, only_scale_out=True))
 

@@ -33,7 +33,7 @@ def run_command(command: click.Command, arguments: Sequence[str], prog: str = "r
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", EXIT_INTERRUPTED)
     except MemoryError:
-        return _fail("out of memory; make the topology or buffer_bytes smaller", EXIT_MEMORY)
+        return _fail("out of memory; make the cluster, its traffic or buffer_bytes smaller", EXIT_MEMORY)
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{os.path.basename(where.filename)}:{where.lineno}"

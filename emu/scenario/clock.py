@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ GUEST_LINK_BYTES = 160 << 10  # a veth pair with its queues: 16,384 took 1.8 GB
 GUEST_MAPS_BYTES = 256 << 20  # tables of the eBPF NICs (nic.h), whole from the start
 GUEST_MESSAGE_BYTES, GUEST_MESSAGES_MAX = 640, 1 << 21  # of Python's objects; a ring AllReduce of n GPUs has 4n² with credits
 GUEST_FULL_QUEUES, GUEST_OVERHEAD = 8, 3  # queues that may be full at once; memory a packet takes over its bytes
+KILLED = 128 + signal.SIGKILL
 GUEST_LIMIT_S = 3600  # wall time after which a guest is stuck rather than slow
 
 
@@ -50,12 +52,18 @@ def need_root() -> None:
 
 
 def reexecute(arguments: Sequence[str], seed: int, mem_bytes: int, folders: Sequence[Path]) -> int:
-    """`railbed ARGUMENTS` inside the lab kernel, in the same folder, with `folders` in sight; its exit code."""
+    """`railbed ARGUMENTS` inside the lab kernel, in the same folder, with `folders` in sight; its exit code.
+
+    MemoryError if the guest had too little, whose kernel then kills what takes most.
+    """
     from emu.lab import guest  # only this clock needs the lab kernel
 
     command = [sys.executable, "-m", "emu.cli", *arguments]
     env = {"PYTHONPATH": str(Path(__file__).resolve().parents[2])} | _terminal()
-    return guest.run(command, seed=seed, mem_bytes=mem_bytes, limit_s=GUEST_LIMIT_S, env=env, host_folders=folders)
+    code = guest.run(command, seed=seed, mem_bytes=mem_bytes, limit_s=GUEST_LIMIT_S, env=env, host_folders=folders)
+    if code == KILLED:
+        raise MemoryError
+    return code
 
 
 def _terminal() -> dict[str, str]:

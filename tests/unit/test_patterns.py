@@ -127,3 +127,10 @@ def test_allreduce_takes_a_channel_for_each_rail_and_queue_pair_and_leaves_scale
     per_channel = Counter(message.channel for message in found)
     assert len(set(per_channel.values())) == 1, per_channel
     arrange(found)
+
+
+def test_a_ring_of_more_messages_than_the_nics_take_is_refused_before_it_is_made():
+    topology = cluster(leaves=10, per_leaf=64, gpus_per_server=8)
+    with pytest.raises(UsageError) as error:
+        PATTERNS["allreduce"](topology, Size(SIZE_BYTES, 4, 16), Random(1))
+    assert "qps=4 has 3,271,680 messages, more than 1,048,576; want qps up to 1" in str(error.value)
