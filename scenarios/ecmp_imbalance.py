@@ -41,7 +41,8 @@ COLUMNS = [
     Column("uplink_idle_share", "idle", ".1%"), Column("ecn_marked_packets", "marked", ",d"),
     Column("reordered_ratio", "reordered", ".1%"), Column("dropped_packets", "dropped", ",d"),
     Column("retransmitted_packets", "sent again", ",d"), Column("lost_packets", "lost at dead link", ",d"),
-    Column("moves_again_us", "all move again us", ",.1f"),
+    Column("moves_again_us", "all move again us", ",.1f"), Column("cell_tax", "cell tax", ".1%"),
+    Column("credit_wait_mean_us", "credit wait mean us", ".2f"), Column("credit_wait_max_us", "max us", ",.1f"),
 ]
 
 

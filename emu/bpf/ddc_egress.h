@@ -174,25 +174,48 @@ static __noinline int remind(struct __sk_buff *skb, struct ddc_switch *here, con
 	return 0;
 }
 
-/* What can be delivered now goes out; what is held back then is given time from now on. */
-static __always_inline void go_on(struct __sk_buff *skb, struct ddc_switch *here, const struct ddc_settings *set,
-				  struct ddc_nic *nic, const union cell *cell, __u32 where)
+/* What a frame of the cell fabric is about, where it leaves it; `where` is the pair's place. */
+struct egress {
+	struct ddc_settings *set;
+	struct ddc_switch *here;
+	struct ddc_nic *nic;
+	struct ddc_pair *pair;
+	__u32 where;
+};
+
+static __always_inline bool look_up(struct __sk_buff *skb, const union cell *cell, struct egress *of)
 {
-	struct ddc_pair *pair = LOOKUP(ddc_pairs, where);
+	__u32 number = bpf_ntohs(cell->nic), at, where;
+
+	of->set = LOOKUP(ddc_settings, zero);
+	of->here = switch_of(skb->ifindex, &at);
+	of->nic = LOOKUP(ddc_nics, number);
+	if (!of->set || !of->here || !of->nic)
+		return false;
+	where = pair_at(of->set, cell);
+	of->where = where;
+	of->pair = LOOKUP(ddc_pairs, where);
+	return of->pair;
+}
+
+/* What can be delivered now goes out; what is held back then is given time from now on. */
+static __always_inline void go_on(struct __sk_buff *skb, const union cell *cell, const struct egress *of)
+{
+	struct ddc_pair *pair = of->pair;
 	__u64 now = bpf_ktime_get_ns();
 	__u32 run;
 
-	if (!pair || !pair->held)
+	if (!pair->held)
 		return;
 	for (run = 0; run < RUN_MAX; run++)
-		if (!deliver_next(skb, here, nic, where))
+		if (!deliver_next(skb, of->here, of->nic, of->where))
 			break;
 	if (run)
 		pair->gap_ns = now;
 	if (!pair->held || pair->armed)
 		return;
 	pair->armed = 1;
-	remind(skb, here, cell, run == RUN_MAX ? now : pair->gap_ns + set->timeout_ns);
+	remind(skb, of->here, cell, run == RUN_MAX ? now : pair->gap_ns + of->set->timeout_ns);
 }
 
 /* Give up what holds the pair's complete packets back; how many. */
@@ -215,41 +238,32 @@ __noinline int give_up(__u32 where)
 
 static __always_inline int on_reminder(struct __sk_buff *skb, const union cell *cell)
 {
-	struct ddc_settings *set = LOOKUP(ddc_settings, zero);
-	__u32 number = bpf_ntohs(cell->nic), where, at;
-	struct ddc_switch *here = switch_of(skb->ifindex, &at);
-	struct ddc_nic *nic = LOOKUP(ddc_nics, number);
-	struct ddc_pair *pair;
+	struct egress of;
 
-	if (!set || !here || !nic)
+	if (!look_up(skb, cell, &of))
 		return TC_ACT_SHOT;
-	where = pair_at(set, cell);
-	pair = LOOKUP(ddc_pairs, where);
-	if (!pair)
-		return TC_ACT_SHOT;
-	pair->armed = 0;
-	if (pair->held && bpf_ktime_get_ns() - pair->gap_ns >= set->timeout_ns)
-		COUNT(here->packets_lost, give_up(where));
-	go_on(skb, here, set, nic, cell, where);
+	of.pair->armed = 0;
+	if (of.pair->held && bpf_ktime_get_ns() - of.pair->gap_ns >= of.set->timeout_ns)
+		COUNT(of.here->packets_lost, give_up(of.where));
+	go_on(skb, cell, &of);
 	return TC_ACT_SHOT;
 }
 
 static __always_inline int on_cell(struct __sk_buff *skb, const union cell *cell)
 {
-	struct ddc_settings *set = LOOKUP(ddc_settings, zero);
-	__u32 number = bpf_ntohs(cell->nic), where, at;
-	struct ddc_switch *here = switch_of(skb->ifindex, &at);
-	struct ddc_nic *nic = LOOKUP(ddc_nics, number);
+	struct ddc_switch *here;
 	struct ddc_pair *pair;
+	struct egress of;
 	__s16 ahead;
 	__u64 key;
+	__u32 at;
 
-	if (!set || !here || !nic)
+	if (!look_up(skb, cell, &of))
 		return TC_ACT_SHOT;
+	here = of.here;
+	pair = of.pair;
 	COUNT(here->cells_in, 1);
-	where = pair_at(set, cell);
-	pair = LOOKUP(ddc_pairs, where);
-	if (!pair || here->leaf - 1 != bpf_ntohs(cell->leaf)) {
+	if (here->leaf - 1 != bpf_ntohs(cell->leaf)) {
 		COUNT(here->cells_no_path, 1);
 		return TC_ACT_SHOT;
 	}
@@ -258,20 +272,20 @@ static __always_inline int on_cell(struct __sk_buff *skb, const union cell *cell
 		COUNT(here->cells_late, 1);
 		return TC_ACT_SHOT;
 	}
-	key = key_of(where, bpf_ntohs(cell->number));
-	if (!collect(skb, cell, here, set, key))
+	key = key_of(of.where, bpf_ntohs(cell->number));
+	if (!collect(skb, cell, here, of.set, key))
 		return TC_ACT_SHOT;
 	if (!ahead && !pair->held) { /* the usual case */
 		at = find(key);
 		pair->next++;
 		COUNT(here->packets_out, 1);
-		return at && !rebuild(skb, nic, at - 1) ? bpf_redirect(nic->ifindex, 0) : TC_ACT_SHOT;
+		return at && !rebuild(skb, of.nic, at - 1) ? bpf_redirect(of.nic->ifindex, 0) : TC_ACT_SHOT;
 	}
 	if (!pair->held++)
 		pair->gap_ns = bpf_ktime_get_ns();
 	if (pair->held > here->held_max)
 		here->held_max = pair->held;
-	go_on(skb, here, set, nic, cell, where);
+	go_on(skb, cell, &of);
 	return TC_ACT_SHOT;
 }
 

@@ -10,7 +10,7 @@ a process that was killed.
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
 from mininet.net import Mininet
@@ -28,10 +28,16 @@ from emu.topology.model import Port
 from emu.topology.plan import Plan, PortPlan
 
 Advance = Callable[[int], None]
+Made = Callable[[], Mapping[str, int]]  # switch -> packets
 
 
 class Fabric(Mininet):
-    """Servers are Mininet hosts, switches Mininet switches; `ports` and `settings` give plan and queue by Port."""
+    """Servers are Mininet hosts, switches Mininet switches; `ports` and `settings` give plan and queue by Port.
+
+    made: packets that programs on a switch have made so far, less those they have taken in, as a cell fabric's do.
+    """
+
+    made: Made = dict
 
     def __init__(
         self, plan: Plan, scale: Scale, *, advance: Advance = lambda _steps: None, elided: bool = False, paced: bool = False

@@ -1,7 +1,8 @@
 """Virtual output queues of a switch: a veth pair inside it, whose sending end holds packets back until their departure time.
 
 Its fair queue has one flow for each hash a BPF program gives a packet (an egress port's number), kept in order of time; a
-flow whose time has not come holds back no other. What comes out of the other end is the packet that may go.
+flow whose time has not come holds back no other. What comes out of the other end is the packet that may go. Frames without
+payload count their full length here too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from emu.fabric import link, sched_fq
 from emu.fabric.netlink import CHANGE, CREATE, Batch, Netlink
 from emu.fabric.netns import NETNS_DIR
 from emu.fabric.queue import FQ_HANDLE, FQ_LIMIT_PACKETS
+from emu.fabric.size_table import size_table
 from emu.fabric.wait import wait_until_empty
 from emu.topology import addressing
 from emu.topology.model import Port
@@ -42,13 +44,13 @@ def voq_of(switch: str, first_ifindex: int) -> Voq:
     return Voq(*(_end(ports[i], ports[1 - i], first_ifindex + i, first_ifindex + 1 - i) for i in (0, 1)))
 
 
-def install(netlink: Netlink, voq: Voq, mtu_bytes: int) -> None:
-    """Make it and bring it up; it runs a little later."""
+def install(netlink: Netlink, voq: Voq, mtu_bytes: int, elided: tuple[int, int] | None) -> None:
+    """Make it and bring it up; it runs a little later. elided: (length of a frame without its payload, length it counts)."""
     descriptor = os.open(NETNS_DIR / netlink.netns, os.O_RDONLY | os.O_CLOEXEC)
     try:
         batch = Batch()
         link.create_pair(batch, voq.enter, voq.leave, descriptor, mtu_bytes)
-        _add_fq(batch, voq.enter)
+        _add_fq(batch, voq.enter, elided)
         for port in (voq.enter, voq.leave):
             link.bring_up(batch, port.ifindex, str(port.port))
         netlink.run(batch)
@@ -80,9 +82,10 @@ def _end(port: Port, peer: Port, ifindex: int, peer_ifindex: int) -> PortPlan:
     )
 
 
-def _add_fq(batch: Batch, port: PortPlan) -> None:
+def _add_fq(batch: Batch, port: PortPlan, elided: tuple[int, int] | None) -> None:
     message = tcmsg()
     message["index"], message["handle"], message["parent"] = port.ifindex, FQ_HANDLE, TC_H_ROOT
     options = sched_fq.get_parameters({"limit": FQ_LIMIT_PACKETS, "flows": FLOWS, "horizon_us": HORIZON_US})
-    message["attrs"] = [("TCA_KIND", "fq"), ("TCA_OPTIONS", options)]
+    sizes = [("TCA_STAB", size_table(*elided))] if elided else []
+    message["attrs"] = [("TCA_KIND", "fq"), ("TCA_OPTIONS", options), *sizes]
     batch.add(message, RTM_NEWQDISC, CREATE, f"fq on {port.port}")

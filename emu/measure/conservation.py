@@ -3,12 +3,13 @@
 Three laws, each exact, each between counters that different parts of the kernel keep:
 per queue   offered = sent + dropped + queued, where offered is what the switch received for this port
 per link    what a queue sent = what the other end received
-per switch  what all ports received = what all queues were offered (no loss in forwarding: TTL, no route, backlog)
+per switch  what all ports received, and programs made of it (a cell fabric), = what all queues were offered (no loss in
+            forwarding: TTL, no route, backlog)
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from emu.measure.counters import Snapshot
 from emu.measure.metric import Check
@@ -16,24 +17,26 @@ from emu.topology.model import Link
 from emu.topology.plan import Plan
 
 SHOWN = 3
+NOTHING: Mapping[str, int] = {}
 
 
-def checks(plan: Plan, delta: Snapshot, dead: Collection[Link] = ()) -> list[Check]:
+def checks(plan: Plan, delta: Snapshot, dead: Collection[Link] = (), made: Mapping[str, int] = NOTHING) -> list[Check]:
     """The fidelity checks "packets lost on links" and "packets lost in switches"; the note names the places.
 
-    What the `dead` cables, and the switches at their ends, have lost is no fault of the run: lost_at().
+    What the `dead` cables, and the switches at their ends, have lost is no fault of the run: lost_at(). `made`: switch ->
+    packets, what Fabric.made() has grown by.
     """
     alive, ends = [cable for cable in plan.topology.links if cable not in dead], _ends(dead)
     return [
         _check("packets lost on links", list(_losses_on(alive, delta))),
-        _check("packets lost in switches", [loss for loss in switch_losses(plan, delta) if loss[0] not in ends]),
+        _check("packets lost in switches", [loss for loss in switch_losses(plan, delta, made) if loss[0] not in ends]),
     ]
 
 
-def lost_at(plan: Plan, delta: Snapshot, dead: Collection[Link]) -> int:
+def lost_at(plan: Plan, delta: Snapshot, dead: Collection[Link], made: Mapping[str, int] = NOTHING) -> int:
     """Packets that disappeared on these cables and in the switches at their ends."""
     ends = _ends(dead)
-    in_switches = sum(lost for switch, lost in switch_losses(plan, delta) if switch in ends)
+    in_switches = sum(lost for switch, lost in switch_losses(plan, delta, made) if switch in ends)
     return in_switches + sum(lost for _, lost in _losses_on(dead, delta))
 
 
@@ -54,12 +57,12 @@ def _losses_on(cables: Iterable[Link], delta: Snapshot) -> Iterator[tuple[str, i
                 yield f"{sender}->{receiver}", lost
 
 
-def switch_losses(plan: Plan, delta: Snapshot) -> Iterator[tuple[str, int]]:
-    """(switch, packets) wherever a switch's queues were offered more or fewer packets than it received."""
+def switch_losses(plan: Plan, delta: Snapshot, made: Mapping[str, int] = NOTHING) -> Iterator[tuple[str, int]]:
+    """(switch, packets) wherever a switch's queues were offered more or fewer packets than it received and made."""
     for node in plan.nodes:
         if node.forwards:
             ports = [delta[port.port] for port in node.ports]
-            lost = sum(p.received_packets for p in ports) - sum(p.offered_packets for p in ports)
+            lost = sum(p.received_packets for p in ports) + made.get(node.name, 0) - sum(p.offered_packets for p in ports)
             if lost:
                 yield node.name, lost
 

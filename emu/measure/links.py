@@ -13,6 +13,7 @@ from emu.measure.transfers import Transferred
 from emu.topology.model import Link, Port
 from emu.units import us
 
+NONE = "none"
 TICK_US = 1.0  # how late a link may die; fabric time
 
 
@@ -42,7 +43,7 @@ class Events:
         """Packets lost at the cable, and the time until every connection has got a byte that was sent since."""
         if not self.live:
             return {}
-        lost = conservation.lost_at(transferred.fabric.plan, transferred.delta, self.dead)
+        lost = conservation.lost_at(transferred.fabric.plan, transferred.delta, self.dead, transferred.made)
         return {"lost_packets": lost, "moves_again_us": self._moves_again_us(transferred)}
 
     def _moves_again_us(self, transferred: Transferred) -> float:
@@ -78,7 +79,10 @@ def failing(fabric: Fabric, cable: Cable, followers: Sequence[Follower]) -> Iter
 
 @contextlib.contextmanager
 def dead(fabric: Fabric, name: str, followers: Sequence[Follower]) -> Iterator[list[Link]]:
-    """The cable at port `name` (leaf0:up0) is dead, and every switch and follower knows, before anything is sent."""
+    """The cable at port `name` (leaf0:up0; or "none") is dead, and every switch and follower knows, before anything is sent."""
+    if name == NONE:
+        yield []
+        return
     port = Port.parse(name)
     with LinkEvents(fabric, [LinkEvent(at_ns=0, port=port)], convergence_ns=0, followers=followers) as events:
         events.tick()

@@ -7,7 +7,7 @@ connection while it goes on. Kernel times and rates; rows and metrics are in fab
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -41,7 +41,8 @@ class Sample:
 
 @dataclass(kw_only=True)
 class Transferred:
-    """A run of `messages`; `samples` are in the order of `watched` and of `connections` (source, target, channel)."""
+    """A run of `messages`; `samples` are in the order of `watched` and of `connections` (source, target, channel).
+    `made`: switch -> packets, what Fabric.made() has grown by."""
 
     fabric: Fabric
     messages: Messages
@@ -55,6 +56,7 @@ class Transferred:
     connections: Sequence[tuple[Port, Port, int]]
     watched: Sequence[Port] = ()
     samples: list[Sample] = field(default_factory=list)
+    made: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def size_bytes(self) -> int:
@@ -69,6 +71,10 @@ class Transferred:
     def completion_us(self) -> float:
         """From the first packet sent to the last byte there, fabric time."""
         return self.fabric.scale.fabric_ns(self.outcome.elapsed_ns) / 1000
+
+    def done_us(self, which: Iterable[int]) -> float:
+        """From the first packet sent until the last of these messages was there, fabric time."""
+        return self.fabric.scale.fabric_ns(max(self.done_ns[at] for at in which) - self.outcome.first_ns) / 1000
 
     def total(self, name: str) -> int:
         """One counter of struct nic_qp (nic.h) over all ends."""
@@ -105,7 +111,7 @@ class Transferred:
             Check("bytes not placed exactly once", abs(self.size_bytes - placed), 0, ok=placed == self.size_bytes, unit="bytes"),
             Check("packets at a wrong address", misplaced, 0, ok=not misplaced, unit="packets"),
             Check("packets for no queue pair", self.strangers, 0, ok=not self.strangers, unit="packets"),
-            *conservation.checks(self.fabric.plan, self.delta, dead),
+            *conservation.checks(self.fabric.plan, self.delta, dead, self.made),
             fidelity.knobs_check(self.fabric),
             fidelity.backlog_check(*self.load),
         ]
@@ -122,7 +128,7 @@ def run_messages(
     also: Callable[[], None] = lambda: None,
 ) -> Transferred:
     """Run them all. Every `every_us` of fabric time (0: never) the depth of the queues in `watch` is sampled, after `also`()."""
-    load, before, messages = host.load(), snapshot(fabric), Messages.of(messages)
+    load, before, made, messages = host.load(), snapshot(fabric), fabric.made(), Messages.of(messages)
     samples: list[Sample] = []
     with ExitStack() as closing:
         depths = [_probe(closing, fabric, port) for port in watch]
@@ -140,6 +146,7 @@ def run_messages(
     return Transferred(
         fabric=fabric, messages=messages, transport=transport, outcome=outcome, ends=ends, done_ns=done, strangers=strangers,
         delta=difference(before, snapshot(fabric)), load=(load, host.load()), watched=watch, connections=connections,
+        made={switch: count - made[switch] for switch, count in fabric.made().items()},
         samples=[Sample(one.at_ns - outcome.first_ns, one.depths, one.placed) for one in samples],
     )
 

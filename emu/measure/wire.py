@@ -28,6 +28,15 @@ class Wire:
         self._leaf = {port.port: port.peer.node for port in plan.ports.values() if role[port.peer.node] == LEAF}
 
     @property
+    def nic_bytes(self) -> int:
+        """Sent by NICs towards leaves."""
+        return self._sent(SERVER, lambda peer: peer == LEAF)
+
+    @property
+    def nic_packets(self) -> int:
+        return self._sent(SERVER, lambda peer: peer == LEAF, "sent_packets")
+
+    @property
     def uplink_bytes(self) -> int:
         """Sent by leaves towards spines."""
         return self._sent(LEAF, lambda peer: peer == SPINE)
@@ -56,6 +65,6 @@ class Wire:
     def _changes_leaf(self, message: Message) -> bool:
         return self._leaf.get(message.source) != self._leaf.get(message.target)
 
-    def _sent(self, role: str, towards: Callable[[str], bool]) -> int:
+    def _sent(self, role: str, towards: Callable[[str], bool], counter: str = "sent_bytes") -> int:
         delta = self.transferred.delta
-        return sum(delta[port].sent_bytes for port, own, peer in self._ports if own == role and towards(peer))
+        return sum(getattr(delta[port], counter) for port, own, peer in self._ports if own == role and towards(peer))

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from emu.errors import TopologyError
 from emu.nic.message import Message, Messages
-from emu.nic.work_request import arrange
+from emu.nic.work_request import ends_of
 from emu.switch.flow_table import FlowPath, FlowTable, set_paths
 from emu.switch.leaves import Leaf, leaf_of_nic, leaves
 from emu.switch.mode import Installed
@@ -32,8 +32,9 @@ class PathController:
     def __init__(self, plan: Plan, messages: Sequence[Message]) -> None:
         self._leaves: dict[str, Leaf] = {leaf.name: leaf for leaf in leaves(plan)}
         self._leaf_of = leaf_of_nic(self._leaves.values())
-        self._ends = arrange(messages).ends
-        self.connections = list(self._report(messages))
+        reported = Messages.of(messages)
+        self._ends = ends_of(reported)
+        self.connections = list(self._report(reported))
         self.uplinks = _uplinks(self._leaves)
         self._installed: Installed | None = None
         self.navigation: Navigation = navigate(self.connections, self.uplinks)
@@ -65,8 +66,8 @@ class PathController:
                     for key in ((source, target, channel), (target, source, channel))}
             set_paths(self._installed.tables, self.mode, self._flow_paths(key for key in self._ends if key in keys))
 
-    def _report(self, messages: Sequence[Message]):
-        sizes = Messages.of(messages).connection_bytes
+    def _report(self, messages: Messages):
+        sizes = messages.connection_bytes
         for key, size_bytes in sizes.items():
             if size_bytes >= DATA_MIN_BYTES or (key[1], key[0], key[2]) not in sizes:
                 yield Connection(key, self._leaf_of[key[0]], self._leaf_of[key[1]], size_bytes)

@@ -17,7 +17,7 @@ from emu.errors import UsageError
 from emu.nic.message import Key, Message, Messages
 from emu.topology.model import Port
 
-__all__ = ["CLEAR_TO_SEND_BYTES", "End", "Key", "Message", "Work", "arrange", "request_table", "with_credit"]
+__all__ = ["CLEAR_TO_SEND_BYTES", "End", "Key", "Message", "Work", "arrange", "ends_of", "request_table", "with_credit"]
 
 CLEAR_TO_SEND_BYTES = 64
 FIRST_QPN = 16  # 0 and 1 are InfiniBand's management queue pairs
@@ -86,12 +86,7 @@ def arrange(messages: Iterable[Message]) -> Work:
     """UsageError: an empty message, a NIC that sends to itself, a wait for what arrives on another server or never."""
     messages = Messages.of(messages)
     check(messages)
-    sent = messages.connections
-    keys = {*sent, *((target, source, channel) for source, target, channel in sent)}
-    ends = {
-        key: End(qpn=qpn, nic=key[0], peer=key[1], channel=key[2], requests=sent.get(key, ()))
-        for qpn, key in enumerate(sorted(keys), start=FIRST_QPN)
-    }
+    ends = ends_of(messages)
     slot = array("I", bytes(4 * len(messages)))
     first = 0
     for end in ends.values():
@@ -100,6 +95,16 @@ def arrange(messages: Iterable[Message]) -> Work:
             slot[index] = place
         first = end.request_end
     return Work(messages, ends, slot)
+
+
+def ends_of(messages: Messages) -> dict[Key, End]:
+    """Both ends of each connection, with their queue pairs' numbers; where their requests begin is arrange()'s to say."""
+    sent = messages.connections
+    keys = {*sent, *((target, source, channel) for source, target, channel in sent)}
+    return {
+        key: End(qpn=qpn, nic=key[0], peer=key[1], channel=key[2], requests=sent.get(key, ()))
+        for qpn, key in enumerate(sorted(keys), start=FIRST_QPN)
+    }
 
 
 def check(messages: Messages) -> None:

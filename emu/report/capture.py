@@ -1,9 +1,9 @@
 """Capture any port to pcapng, in fabric time: kernel time since the capture began, over the dilation.
 
-A packet socket with kernel timestamps; Python reads it when the run is over, so capturing disturbs no clock. The eBPF NIC
-leaves the iCRC at 0 unless the run asks for it (Transport.icrc), because computing it costs as much as a hop; where it is
-0 it is filled in here if asked for. A frame that travelled without its payload keeps its full length as the packet's
-original length, and its iCRC is that of the whole frame.
+A packet socket with kernel timestamps; Python reads it when the run is over, so capturing disturbs no clock. Frames are as they
+were sent: the eBPF NIC leaves the iCRC at 0 unless the run asks for it (Transport.icrc), because computing it costs as much as
+a hop. A frame that travelled without its payload keeps its full length as the packet's original length, and its iCRC is that
+of the whole frame.
 Source: packet(7), socket(7) SO_TIMESTAMPNS.
 """
 
@@ -18,8 +18,6 @@ from pathlib import Path
 from emu.fabric.fabric import Fabric
 from emu.fabric.netns import inside
 from emu.report import pcapng
-from emu.roce.icrc import icrc
-from emu.roce.wire import ICRC_BYTES, roce_ip_packet
 from emu.topology.model import Port
 
 ETH_P_ALL, PACKET_OUTGOING = 0x0003, 4
@@ -27,7 +25,6 @@ SO_RCVBUFFORCE, SO_TIMESTAMPNS = 33, 35
 BUFFER_BYTES = 1 << 30
 FRAME_MAX_BYTES = 65536
 PACKET_STATISTICS, SOL_PACKET = 6, 263
-IP_LENGTH_AT, UDP_LENGTH_AT = 2, 24  # IPv4 without options, as the NIC sends it
 
 
 class Capture:
@@ -44,19 +41,19 @@ class Capture:
         self._began_ns = time.time_ns()
         self.lost = 0
 
-    def write(self, path: Path, *, with_icrc: bool = False) -> int:
+    def write(self, path: Path) -> int:
         """Write what has been captured; returns the number of packets."""
         about = f"fabric time, dilation {self._fabric.dilation}; payload={'elided' if self._fabric.elided else 'full'}; "
-        about += f"iCRC {'correct' if with_icrc else 'as sent, 0 if the run did without'}"
-        return pcapng.write(path, str(self.port), self.packets(with_icrc=with_icrc), about)
+        about += "iCRC as sent, 0 if the run did without"
+        return pcapng.write(path, str(self.port), self.packets(), about)
 
-    def packets(self, *, with_icrc: bool = False) -> list[pcapng.Captured]:
+    def packets(self) -> list[pcapng.Captured]:
         """What has been captured and not been asked for yet."""
-        found = sorted(self._read(with_icrc), key=lambda packet: packet.at_ns)
+        found = sorted(self._read(), key=lambda packet: packet.at_ns)
         self.lost += struct.unpack("II", self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))[1]
         return found
 
-    def _read(self, with_icrc: bool) -> Iterator[pcapng.Captured]:
+    def _read(self) -> Iterator[pcapng.Captured]:
         elided_bytes, full_bytes = self._fabric.plan.elided_sizes
         while True:
             try:
@@ -68,27 +65,10 @@ class Capture:
             original = full_bytes if elided else len(raw)
             at_ns = round(self._fabric.scale.fabric_ns(seconds * 1_000_000_000 + rest - self._began_ns))
             sent = address[2] == PACKET_OUTGOING
-            yield pcapng.Captured(max(0, at_ns), sent, filled_in(raw, original - len(raw)) if with_icrc else raw, original)
+            yield pcapng.Captured(max(0, at_ns), sent, raw, original)
 
     def __enter__(self) -> Capture:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._socket.close()
-
-
-def filled_in(frame: bytes, elided_bytes: int = 0) -> bytes:
-    """The frame with its iCRC if it is RoCE and carries none; `elided_bytes` zeros belong before the iCRC."""
-    packet = roce_ip_packet(frame)
-    if packet is None or any(packet[-ICRC_BYTES:]):
-        return frame
-    return frame[:-ICRC_BYTES] + icrc(whole(packet, elided_bytes))
-
-
-def whole(packet: bytes, elided_bytes: int) -> bytes:
-    """An IPv4 packet as it was meant, with the zeros it travelled without; only its lengths tell."""
-    payload_end = len(packet) - ICRC_BYTES
-    longer = bytearray(packet[:payload_end] + bytes(elided_bytes) + packet[payload_end:])
-    for at in (IP_LENGTH_AT, UDP_LENGTH_AT):
-        struct.pack_into("!H", longer, at, struct.unpack_from("!H", longer, at)[0] + elided_bytes)
-    return bytes(longer)

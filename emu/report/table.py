@@ -129,10 +129,13 @@ def telling_apart(rows: Sequence[Row], columns: Sequence[Column]) -> int:
 
 
 def print_rows(rows: Sequence[Row], columns: Sequence[Column], console: Console, leading: int = 1) -> None:
-    """A table; in parts that repeat the `leading` columns when the console is too narrow."""
-    if not rows or not columns:
+    """A table of the columns that any row has a value for, in parts that repeat the `leading` ones when the console is too
+    narrow."""
+    present = [column for column in columns if any(row.get(column.key) is not None for row in rows)]
+    if not present:
         return
-    shown = [_Shown.of(column, rows) for column in columns]
+    leading = sum(column in present for column in columns[:leading])
+    shown = [_Shown.of(column, rows) for column in present]
     for part in _parts(shown, console.width, leading):
         table = _empty_table()
         height = max(len(column.heading) for column in part)

@@ -26,7 +26,7 @@ from emu.fabric.netlink import Batch
 from emu.fabric.nodrop import set_nodrop
 from emu.fabric.probe import probe
 from emu.switch.cells import CELL_HEADER_BYTES, ETHERNET_BYTES, cells_of
-from emu.switch.ddc_counters import DdcCounters, read_counters
+from emu.switch.ddc_counters import DdcCounters, made_packets, read_counters
 from emu.switch.ddc_tables import Members, Tables
 from emu.topology.plan import PortPlan, Route
 from emu.units import us
@@ -74,14 +74,14 @@ class Ddc:
 
 
 class InstalledDdc:
-    """The cell fabric at work."""
+    """The cell fabric at work. `voqs`: leaf -> the virtual output queues for all egress ports together."""
 
     def __init__(self, fabric: Fabric, mode: Ddc) -> None:
         require_features(fabric)
         check_cells(mode, fabric.plan.frame_bytes)
         self.fabric, self.mode = fabric, mode
         self._members = Members(fabric.plan)
-        self._voqs = {
+        self.voqs = {
             leaf.name: voq.voq_of(leaf.name, self._members.first_free_ifindex + 2 * leaf.number) for leaf in self._members.leaves
         }
         self._loaded = fabric.bpf().load(OBJECT)
@@ -89,14 +89,17 @@ class InstalledDdc:
         self._undo = ExitStack()
 
     def __enter__(self) -> InstalledDdc:
+        elided = self.fabric.plan.elided_sizes if self.fabric.elided else None
         with ExitStack() as undo:
-            for leaf, queues in self._voqs.items():
+            for leaf, queues in self.voqs.items():
                 undo.callback(self._remove_voq, leaf)
-                voq.install(self.fabric.netlink(leaf), queues, self.fabric.plan.link_mtu_bytes)
-            voq.wait_until_running(self._voqs, {leaf: self.fabric.netlink(leaf) for leaf in self._voqs})
+                voq.install(self.fabric.netlink(leaf), queues, self.fabric.plan.link_mtu_bytes, elided)
+            voq.wait_until_running(self.voqs, {leaf: self.fabric.netlink(leaf) for leaf in self.voqs})
             undo.callback(self._restore_links)
             self._change_links(nodrop=True, speedup=self.mode.fabric_speedup)
             self._load()
+            undo.callback(setattr, self.fabric, "made", dict)
+            self.fabric.made = self._made
             for node, programs in self._programs().items():
                 undo.callback(self._detach, node, programs)
                 self._attach(node, programs)
@@ -114,11 +117,14 @@ class InstalledDdc:
         """Since the start of the block."""
         return read_counters(self._tables, self._members, self.fabric.scale, self.mode.cell_bytes)
 
+    def _made(self) -> dict[str, int]:
+        return {leaf.name: made_packets(self._tables.switch(leaf.name)) for leaf in self._members.leaves}
+
     def _load(self) -> None:
         scale, plan = self.fabric.scale, self.fabric.plan
         elided, full = (size - ETHERNET_BYTES for size in plan.elided_sizes) if self.fabric.elided else (0, 0)
         self._tables.load(
-            self._voqs, self.mode.credit_speed, credit_rtt_ns=scale.kernel_ns(self.mode.credit_rtt_ns),
+            self.voqs, self.mode.credit_speed, credit_rtt_ns=scale.kernel_ns(self.mode.credit_rtt_ns),
             timeout_ns=scale.kernel_ns(self.mode.reassembly_timeout_ns), cell_bytes=self.mode.cell_bytes,
             elided_bytes=elided, full_bytes=full,
         )
@@ -137,7 +143,7 @@ class InstalledDdc:
         """Switch -> what runs on the ingress of which port."""
         found = {node.name: [(port, "ddc_ncf") for port in node.ports] for node in self._members.switches}
         for leaf in self._members.leaves:
-            inside = [(self._voqs[leaf.name].leave, "ddc_cut")]
+            inside = [(self.voqs[leaf.name].leave, "ddc_cut")]
             found[leaf.name] = inside + [(port, "ddc_out") for port in leaf.up] + [(port, "ddc_in") for port in leaf.down]
         return found
 
@@ -157,7 +163,7 @@ class InstalledDdc:
 
     def _remove_voq(self, leaf: str) -> None:
         with suppress(FabricError):
-            voq.remove(self.fabric.netlink(leaf), self._voqs[leaf])
+            voq.remove(self.fabric.netlink(leaf), self.voqs[leaf])
 
 
 def require_features(fabric: Fabric) -> None:

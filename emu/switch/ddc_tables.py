@@ -44,10 +44,13 @@ class Members:
         return int(ipaddress.IPv4Address(port.address)) - self.numbers.network >> 1
 
     def reach(self, node: NodePlan, routes: Sequence[Route]) -> list[tuple[int, ...]]:
-        """By leaf: interface numbers of the ports towards it at equal cost; none to itself or where no route leads."""
-        number = {port.port.ifname: port.ifindex for port in node.ports}
+        """By leaf: interface numbers of the ports towards it at equal cost; none to itself or where no route leads. A route by
+        way of another leaf, as a spine whose cable is dead has, is none: an NCP puts cells together, it passes none on."""
+        ports = {port.port.ifname: port for port in node.ports}
+        leaves = {leaf.name for leaf in self.leaves}
         return [
-            () if leaf.name == node.name else tuple(number[name] for name in via)
+            tuple(ports[name].ifindex for name in via
+                  if leaf.name != node.name and ports[name].peer.node not in leaves - {leaf.name})
             for leaf, via in zip(self.leaves, via_of(routes, self.numbers.prefixes), strict=True)
         ]
 

@@ -18,6 +18,7 @@ from emu.errors import FabricError
 from emu.fabric.bpf_filter import INGRESS, add_clsact, attach, detach, remove_clsact
 from emu.fabric.fabric import Fabric
 from emu.fabric.netlink import Batch
+from emu.fabric.voq import Voq
 from emu.scale import Scale
 from emu.switch.byte_time import ByteTime
 from emu.switch.leaves import Leaf
@@ -37,6 +38,10 @@ class Picks:
     packets: dict[Port, int]
     bytes: dict[Port, int]
     unknown: dict[str, int]
+
+    def row(self) -> dict[str, float]:
+        """For one line of a table: nothing that the uplinks' queues don't tell."""
+        return {}
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,9 @@ class Mode:
 
 
 class Installed:
-    """A mode at work on every leaf of a fabric."""
+    """A mode at work on every leaf of a fabric. `voqs`: a leaf holds nothing back for its egress port."""
+
+    voqs: ClassVar[Mapping[str, Voq]] = {}
 
     def __init__(self, fabric: Fabric, mode: Mode) -> None:
         self.fabric, self.mode = fabric, mode

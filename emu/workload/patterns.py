@@ -2,12 +2,14 @@
 
 permutation   every NIC sends to one and receives from one, none to its own leaf: the most that a non-blocking fabric carries
 shift         every NIC sends to the one so many further: what is worst for a torus or a dragonfly, and nothing to a fat tree
+incast        NICs of other leaves send to one, and one more, the bystander, to the NIC beside it
 groups        NICs in groups that exchange all to all, strided over the leaves as experts are over a cluster
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from random import Random
 
 from emu.errors import UsageError
@@ -52,6 +54,19 @@ def shift(topology: Topology, by: int) -> list[tuple[Port, Port]]:
     if by % len(everyone) == 0:
         raise UsageError(f"a shift by {by} of {len(everyone)} NICs sends nothing anywhere; want 1 to {len(everyone) - 1}")
     return [(port, everyone[(place + by) % len(everyone)]) for place, port in enumerate(everyone)]
+
+
+def incast(topology: Topology, senders: int) -> list[tuple[Port, Port]]:
+    """(source, target): the bystander first, then `senders` NICs of all leaves but the first in turn, to the first NIC of all.
+
+    UsageError if there are not as many, or no second NIC under the first leaf.
+    """
+    first, *others = nics_by_leaf(topology).values()
+    sources = [port for row in zip_longest(*others) for port in row if port is not None]
+    if len(first) < 2 or senders + 1 > len(sources):
+        raise UsageError(f"senders={senders} and a bystander: {len(sources)} NICs under other leaves than the first, "
+                         f"{len(first)} under it; want {senders + 1} and 2")
+    return [(sources[senders], first[1]), *((source, first[0]) for source in sources[:senders])]
 
 
 def groups(topology: Topology, size: int) -> list[list[Port]]:

@@ -41,7 +41,7 @@ def capture(path: Path, elided: bool, icrc: bool) -> int:
     with Fabric(make_plan(shape.topology(), seed=1), scale, elided=elided) as fabric:
         with Capture(fabric, nic(0, 0)) as recorded, Engine(fabric, messages, setting) as engine:
             assert engine.run(LIMIT_S).left == 0
-            count = recorded.write(path, with_icrc=True)
+            count = recorded.write(path)
             assert recorded.lost == 0
     return count
 
@@ -54,7 +54,7 @@ def dissect(path: Path) -> list[dict[str, str]]:
     return [dict(zip(FIELDS, line.split("|"), strict=True)) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("icrc", [False, True], ids=["filled-in", "sent"])
+@pytest.mark.parametrize("icrc", [False, True], ids=["without", "icrc"])
 @pytest.mark.parametrize("elided", [False, True], ids=["full", "elided"])
 def test_tshark_dissects_every_packet_without_a_malformed_one(tmp_path, elided, icrc):
     from emu.roce.icrc import verify
@@ -73,4 +73,5 @@ def test_tshark_dissects_every_packet_without_a_malformed_one(tmp_path, elided, 
     times = [float(row["frame.time_epoch"]) for row in rows]
     assert times == sorted(times) and times[-1] < 10.0 / DILATION * 60
     frames = [whole(frame, 4096 * elided) for frame, *_ in RawPcapNgReader(str(path)) if frame[12:14] == b"\x08\0"]
-    assert frames and all(map(verify, frames)), "an iCRC is wrong"
+    wrong = [frame for frame in frames if not (verify(frame) if icrc else frame.endswith(bytes(4)))]
+    assert not wrong, f"{len(wrong)} of {len(frames)} iCRCs are wrong, the first: {wrong[0].hex()}"

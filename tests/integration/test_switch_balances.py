@@ -38,6 +38,7 @@ from tests.integration.switch_traffic import (
 EVEN = 1.02
 MARKING = EcnProfile(kmin_bytes=200_000, kmax_bytes=800_000, pmax=0.1)
 FRAME_BYTES = 4174
+LONG_BYTES = 400_000
 IDEAL_US = mib(1) * 8 / 400e3  # a message of 1 MiB at line rate, without headers
 
 
@@ -60,13 +61,15 @@ def test_spray_is_even_and_nothing_is_sent_twice(messages):
 @pytest.mark.needs_virtual_clock
 @pytest.mark.parametrize("mode", [Spray(), SprayRandom()], ids=["spray", "spray_random"])
 def test_packets_overtake_each_other_under_spray_which_sr_takes_and_gbn_pays_for(mode: Mode):
-    took, paid = (run(mode, all_to_all(), transport=transport) for transport in ("sr", "gbn"))
+    """Messages long enough that what is sent again decides the time, and not whether a last packet waits for a timeout: of 100 kB
+    each, gbn takes 97 or 625 us with spray; of 400 kB, 1,286 to 1,620 us in any order of tests, to sr's 133."""
+    took, paid = (run(mode, all_to_all(LONG_BYTES), transport=transport) for transport in ("sr", "gbn"))
     complete(took)
     complete(paid)
     assert took.sum_of("early_packets") > 100, f"{took.sum_of('early_packets')} of {took.sum_of('sent_packets')} early: no test"
     assert took.sum_of("resent_packets") == 0, f"sr resent {took.sum_of('resent_packets')} packets"
     resent, sent = paid.sum_of("resent_packets"), paid.sum_of("sent_packets")
-    assert resent > 0.5 * sent, f"gbn resent {resent} of {sent}"
+    assert resent > 0.8 * sent, f"gbn resent {resent} of {sent}"
     assert paid.elapsed_us > 5 * took.elapsed_us, f"gbn took {paid.elapsed_us:.1f} us, sr {took.elapsed_us:.1f} us"
 
 

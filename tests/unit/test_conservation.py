@@ -94,6 +94,15 @@ def test_losses_that_cancel_out_over_the_fabric_are_still_losses():
     assert (check.ok, check.value) == (False, 8), check
 
 
+@pytest.mark.parametrize("made", [40, -40])
+def test_what_a_program_makes_of_packets_or_takes_in_is_no_loss_and_has_to_be_exact(made):
+    """As a cell fabric does: an ingress leaf has more cells to send than it received packets, an egress leaf fewer packets."""
+    delta = broken(EGRESS, sent_packets=SENT + made) | {nic(0, 0): PortCounters(received_packets=SENT + made)}
+    assert [check.ok for check in conservation.checks(PLAN, delta, made={"leaf0": made})] == [True, True]
+    assert list(conservation.switch_losses(PLAN, delta, {"leaf0": made + 1})) == [("leaf0", 1)]
+    assert list(conservation.switch_losses(PLAN, delta)) == [("leaf0", -made)]
+
+
 def test_a_servers_own_packets_are_no_switchs_loss():
     assert list(conservation.switch_losses(PLAN, broken(nic(2, 0), sent_packets=1000, dropped_packets=7))) == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ from emu.errors import MissingFeature, TopologyError, UsageError
 from emu.switch import ddc, ddc_tables
 from emu.switch.cells import cell_tax, cells_of
 from emu.switch.ddc import Ddc, check_cells, require_features
-from emu.switch.ddc_counters import CreditWait, DdcCounters
+from emu.switch.ddc_counters import CreditWait, DdcCounters, made_packets
 from emu.switch.modes import mode
 from emu.topology.model import Port
 from emu.topology.plan import make_plan
@@ -113,6 +114,15 @@ def test_a_leaf_reaches_others_by_all_uplinks_and_a_spine_each_leaf_by_its_own_l
                 assert towards == [leaf.name] * 2
 
 
+def test_a_way_over_another_leaf_is_none():
+    members = ddc_tables.Members(plan())
+    spine = next(node for node in members.switches if node.role == "spine")
+    around = tuple(port.port.ifname for port in spine.ports if port.peer.node != "leaf0")
+    routes = [replace(route, via=around) if route.prefix == members.numbers.prefixes[0] else route for route in spine.routes]
+    before, after = members.reach(spine, spine.routes), members.reach(spine, routes)
+    assert len(before[0]) == 2 and after == [(), *before[1:]], f"{before} became {after}"
+
+
 def test_a_fabric_that_is_too_large_is_refused(monkeypatch):
     monkeypatch.setattr(ddc_tables, "PAIRS_MAX", 35)
     with pytest.raises(TopologyError, match="36 pairs of leaf and NIC; lb=ddc has room for 35"):
@@ -124,6 +134,14 @@ def test_a_fabric_that_is_too_large_is_refused(monkeypatch):
 def test_ddc_is_a_mode_like_others():
     assert mode("ddc") == Ddc()
     assert mode("ddc", cell_bytes=512).cell_bytes == 512
+
+
+def test_a_leaf_has_made_the_cells_it_cut_and_taken_in_those_it_put_together():
+    ingress = SimpleNamespace(packets_in=10, cells_out=170, cells_no_path=0, cells_in=0, packets_out=0)
+    egress = SimpleNamespace(packets_in=0, cells_out=0, cells_no_path=0, cells_in=170, packets_out=10)
+    assert (made_packets(ingress), made_packets(egress)) == (160, -160)
+    ingress.cells_out, ingress.cells_no_path = 165, 5
+    assert made_packets(ingress) == 160, "cells that had no way are missed: 165 went out"
 
 
 def test_counters_add_up_to_ratios():

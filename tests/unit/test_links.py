@@ -30,7 +30,7 @@ def row(*samples: tuple[float, tuple[int, ...]], delta: dict | None = None) -> d
     """Two connections of 100 packets, a window of 8; samples are (fabric us, packets placed by each)."""
     placed = [Sample(round(at_us * DILATION * 1000), (), tuple(MTU * packets for packets in each)) for at_us, each in samples]
     transferred = SimpleNamespace(
-        fabric=SimpleNamespace(plan=PLAN, scale=Scale(dilation=DILATION)), transport=Transport(window_packets=WINDOW),
+        fabric=SimpleNamespace(plan=PLAN, scale=Scale(dilation=DILATION)), transport=Transport(window_packets=WINDOW), made={},
         connections=["a", "b"], connection_bytes=[100 * MTU, 100 * MTU], samples=placed, completion_us=COMPLETION_US,
         delta=delta or dict.fromkeys(PLAN.ports, PortCounters()),
     )

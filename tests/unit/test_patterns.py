@@ -59,6 +59,27 @@ def test_a_seed_decides_the_permutation():
     assert one == same != other
 
 
+@pytest.mark.parametrize("senders", [1, 3, 11])
+def test_an_incast_comes_from_all_other_leaves_alike_and_its_bystander_sends_to_the_nic_beside(senders):
+    topology = cluster()
+    leaf, found = leaf_of(topology), patterns.incast(topology, senders)
+    (_, beside), *incast = found
+    assert len(incast) == senders and len({source for source, _ in found}) == senders + 1, found
+    (receiver,) = {target for _, target in incast}
+    assert leaf[receiver] == leaf[beside] == "leaf0" and receiver != beside
+    counts = Counter(leaf[source] for source, _ in incast)
+    assert "leaf0" not in counts and max(counts.values()) - min((counts[f"leaf{at}"] for at in (1, 2, 3))) <= 1, counts
+
+
+@pytest.mark.parametrize("shape, senders, says", [
+    ({}, 12, "senders=12 and a bystander: 12 NICs under other leaves than the first, 4 under it; want 13 and 2"),
+    ({"per_leaf": 1, "gpus_per_server": 1}, 2, "3 NICs under other leaves than the first, 1 under it; want 3 and 2"),
+])
+def test_an_incast_of_more_than_there_are_says_how_many_are_wanted(shape, senders, says):
+    with pytest.raises(UsageError, match=says):
+        patterns.incast(cluster(**shape), senders)
+
+
 def test_targets_are_spread_over_all_other_leaves():
     """A permutation of whole leaves would leave path navigation nothing to do."""
     topology = cluster(leaves=4, per_leaf=16)

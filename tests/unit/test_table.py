@@ -90,6 +90,18 @@ def test_a_narrow_table_is_one_part():
     assert printed(lambda console: table.print_rows(rows, [Column("lb"), Column("share")], console)).count("lb") == 1
 
 
+def test_a_column_that_no_row_has_a_value_for_is_not_printed_and_one_that_some_row_has_is():
+    rows = [{"lb": "spray", "dropped": 0, "tax": None}, {"lb": "ddc", "credit": 1.25}]
+    columns = [Column(key) for key in ("lb", "dropped", "credit", "moved", "tax")]
+    text = printed(lambda console: table.print_rows(rows, columns, console))
+    found = [column.key for column in columns if column.key in text]
+    assert found == ["lb", "dropped", "credit"] and text.count("–") == 2, text
+
+
+def test_a_table_of_no_values_is_not_printed():
+    assert printed(lambda console: table.print_rows([{}, {"lb": None}], [Column("lb")], console)) == ""
+
+
 @pytest.mark.parametrize(
     "value, spec, cell",
     [
