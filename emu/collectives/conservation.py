@@ -32,21 +32,24 @@ def problems(schedule: Schedule) -> Iterator[str]:
 def form_problems(schedule: Schedule) -> Iterator[str]:
     """Holds for schedules without their scale-up transfers too: a wait is then for an arrival at the sender's server."""
     everyone = schedule.ranks + len(schedule.switches)
+    sizes = [piece.size_bytes for piece in schedule.pieces]
     for index, transfer in enumerate(schedule.transfers):
-        what = _named(index, transfer)
-        if transfer.source == transfer.target or not 0 <= min(transfer[:2]) <= max(transfer[:2]) < everyone:
-            yield f"{what}: want two different ranks below {everyone}"
+        source, target = transfer.source, transfer.target
+        if source == target or not (0 <= source < everyone and 0 <= target < everyone):
+            yield f"{_named(index, transfer)}: want two different ranks below {everyone}"
             continue
-        size_bytes = sum(schedule.pieces[piece].size_bytes for piece in transfer.pieces)
+        size_bytes = sum(sizes[piece] for piece in transfer.pieces)
         if not size_bytes or size_bytes != transfer.size_bytes:
-            yield f"{what} has {transfer.size_bytes} bytes but its pieces have {size_bytes}; want as many, and at least 1"
-        if transfer.rails is None and schedule.site(transfer.source) != schedule.site(transfer.target):
-            yield f"{what} has no NICs but leaves its server; want rails"
+            yield (f"{_named(index, transfer)} has {transfer.size_bytes} bytes but its pieces have {size_bytes}; want as many, "
+                   "and at least 1")
+        if transfer.rails is None and schedule.site(source) != schedule.site(target):
+            yield f"{_named(index, transfer)} has no NICs but leaves its server; want rails"
         for before in transfer.after:
             if not 0 <= before < index:
-                yield f"{what} waits for transfer {before}; want one that is listed before it"
-            elif not _meet(schedule, schedule.transfers[before].target, transfer.source):
-                yield f"{what} waits for what arrives at {schedule.transfers[before].target}; want at its source"
+                yield f"{_named(index, transfer)} waits for transfer {before}; want one that is listed before it"
+            elif not _meet(schedule, schedule.transfers[before].target, source):
+                yield (f"{_named(index, transfer)} waits for what arrives at {schedule.transfers[before].target}; "
+                       "want at its source")
 
 
 def race_problems(schedule: Schedule) -> Iterator[str]:
