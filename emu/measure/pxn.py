@@ -54,4 +54,4 @@ def saved(rows: Sequence[Row], apart: Sequence[str]) -> list[Metric]:
 
 
 def _named(name: str, value: object) -> str:
-    return value if isinstance(value, str) else f"{name}_{value}"
+    return value if isinstance(value, str) else f"{name.removesuffix('_bytes')}_{value}"

@@ -32,7 +32,8 @@ from emu.nic.transport import Transport
 from emu.nic.work_request import End, Message, Work, arrange, request_table
 from emu.topology.model import Port
 
-TICK_TYPE, TICK_BYTES = 0x88B5, 62
+ETH_P_IP, TICK_BYTES = 0x0800, 62
+TICK_HEADER = struct.Struct("!12xH4x")  # and the number of the server, as a tick of nic.bpf.c
 TICKS_PER_RTO = 4
 QPS_PER_SERVER = 4096  # TICK_QPS of nic.bpf.c
 OBJECT = "nic"
@@ -86,7 +87,7 @@ class Engine:
         """Put a tick on its way on every server. Marks depend on nothing that drew random numbers before."""
         host.fresh_randomness()
         for number, server in enumerate(self._servers):
-            frame = bytes(12) + struct.pack("!H", TICK_TYPE) + struct.pack("=I", number)
+            frame = TICK_HEADER.pack(ETH_P_IP) + struct.pack("=I", number)
             with inside(self.fabric.netlink(server).netns), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as raw:
                 raw.bind(("lo", 0))
                 raw.send(frame.ljust(TICK_BYTES, b"\0"))

@@ -20,11 +20,11 @@ def test_a_saving_is_above_zero_and_a_cost_below():
     rows = [row("off", 1, 10.0), row("on", 1, 5.0), row("off", 2, 10.0), row("on", 2, 12.0)]
     found = {metric.name: (round(metric.value, 6), metric.note) for metric in saved(rows, APART)}
     assert found == {
-        "time_saved_size_bytes_1": (0.5, "10.0 us without, 5.0 us with"),
-        "time_saved_size_bytes_2": (-0.2, "10.0 us without, 12.0 us with"),
+        "time_saved_size_1": (0.5, "10.0 us without, 5.0 us with"),
+        "time_saved_size_2": (-0.2, "10.0 us without, 12.0 us with"),
     }
     both = saved([*rows, row("off", 1, 8.0, "all_to_all"), row("on", 1, 4.0, "all_to_all")], APART)
-    assert both[-1].name == "time_saved_all_to_all_size_bytes_1", both[-1].name
+    assert both[-1].name == "time_saved_all_to_all_size_1", both[-1].name
 
 
 def test_a_curve_has_time_against_size_in_the_panel_of_its_pattern_and_uplinks():
