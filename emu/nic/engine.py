@@ -39,6 +39,11 @@ QPS_PER_SERVER = 4096  # TICK_QPS of nic.bpf.c
 OBJECT = "nic"
 
 
+def is_tick(frame: bytes) -> bool:
+    """A tick comes by a NIC, as the engine's clock, without ever having been on its cable."""
+    return frame.startswith(TICK_HEADER.pack(ETH_P_IP))
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a run came to, in kernel time. `left` requests were not complete when waiting ended (0 if all is well)."""

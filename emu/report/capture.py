@@ -17,6 +17,7 @@ from pathlib import Path
 
 from emu.fabric.fabric import Fabric
 from emu.fabric.netns import inside
+from emu.nic.engine import is_tick
 from emu.report import pcapng
 from emu.topology.model import Port
 
@@ -60,6 +61,8 @@ class Capture:
                 raw, ancillary, _, address = self._socket.recvmsg(FRAME_MAX_BYTES, socket.CMSG_SPACE(16))
             except BlockingIOError:
                 return
+            if is_tick(raw):
+                continue
             seconds, rest = struct.unpack("qq", ancillary[0][2])
             elided = self._fabric.elided and len(raw) == elided_bytes
             original = full_bytes if elided else len(raw)

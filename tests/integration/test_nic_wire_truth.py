@@ -73,5 +73,7 @@ def test_tshark_dissects_every_packet_without_a_malformed_one(tmp_path, elided, 
     times = [float(row["frame.time_epoch"]) for row in rows]
     assert times == sorted(times) and times[-1] < 10.0 / DILATION * 60
     frames = [whole(frame, 4096 * elided) for frame, *_ in RawPcapNgReader(str(path)) if frame[12:14] == b"\x08\0"]
+    odd = [frame for frame in frames if frame[14] != 0x45]
+    assert not odd, f"{len(odd)} of {len(frames)} captured frames are no IPv4, the first: {odd[0].hex()}"
     wrong = [frame for frame in frames if not (verify(frame) if icrc else frame.endswith(bytes(4)))]
     assert not wrong, f"{len(wrong)} of {len(frames)} iCRCs are wrong, the first: {wrong[0].hex()}"
