@@ -338,6 +338,7 @@ def test_the_mininet_command_line_knows_ping_iperf3_links_net_and_dump(tmp_path)
         "dump",
         "srv0 ping -c 1 -W 2 srv1",
         "srv1 iperf3 -s -1 -D",
+        "srv1 for try in $(seq 500); do ss -ltn | grep -q :5201 && break; sleep 0.01; done",  # -D returns before it listens
         "srv0 iperf3 -n 1M -c srv1",
         "exit",
     ]
