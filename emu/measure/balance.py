@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from emu.measure.hashing import expected_efficiency
+from emu.measure.line_rate import busiest_nic_us, line_us
 from emu.measure.metric import Metric, Series
 from emu.measure.transfers import Transferred
 from emu.measure.uplinks import Spread
-from emu.nic.message import sent_and_received
 from emu.switch.leaves import leaf_of_nic, leaves
 from emu.topology.model import Port
 from emu.topology.plan import Plan
@@ -52,21 +52,16 @@ class Balance:
     @cached_property
     def ideal_us(self) -> float:
         """Fabric time that the busiest NIC or the uplinks of the busiest leaf need at line rate, headers included."""
-        sent, received = sent_and_received(self.transferred.messages)
         up, down = Counter(), Counter()
         for (source, target, _), size_bytes in self.transferred.messages.connection_bytes.items():
             source_leaf, target_leaf = self.leaf_of.get(source), self.leaf_of.get(target)  # None: a cable between GPUs
             if source_leaf != target_leaf:
                 up[source_leaf] += size_bytes
                 down[target_leaf] += size_bytes
-        ports = self.plan.ports
-        nic_us = max(self._us(size, ports[nic].rate_bps) for of in (sent, received) for nic, size in of.items())
-        leaf_us = [self._us(size, sum(ports[port].rate_bps for port in self.uplinks[leaf]))
+        ports, nic_us = self.plan.ports, busiest_nic_us(self.plan, self.transferred.messages)
+        leaf_us = [line_us(self.plan, size, sum(ports[port].rate_bps for port in self.uplinks[leaf]))
                    for of in (up, down) for leaf, size in of.items()]
         return max(nic_us, *leaf_us) if leaf_us else nic_us
-
-    def _us(self, size_bytes: int, rate_bps: int) -> float:
-        return size_bytes * self.plan.frame_bytes / self.plan.topology.path_mtu_bytes * 8e6 / rate_bps
 
     @property
     def busbw_fraction(self) -> float:

@@ -5,15 +5,14 @@ For traffic that all changes leaf: each byte that NICs sent went up once, so wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from emu.measure.beside import Row, beside
 from emu.measure.metric import Metric
 from emu.measure.transfers import Transferred
 from emu.measure.wire import Wire
 from emu.switch.cells import CELL_HEADER_BYTES, cells_of
 from emu.topology.frame import frame_bytes
-
-Row = Mapping[str, object]
 
 
 def tax_row(transferred: Transferred, cell_bytes: int) -> dict[str, float]:
@@ -37,12 +36,11 @@ def _cells(transferred: Transferred, packets: int, cell_bytes: int) -> int:
 
 def times_over_ddc(rows: Sequence[Row], apart: Sequence[str]) -> list[Metric]:
     """Completion time over that of lb=ddc, for each row that has one with which it shares what is named in `apart`."""
-    in_cells = {tuple(row[name] for name in apart): row["completion_us"] for row in rows if row["lb"] == "ddc"}
-    found = []
-    for row in rows:
-        key = tuple(row[name] for name in apart)
-        if row["lb"] != "ddc" and key in in_cells:
-            name = "_".join(("time_over_ddc", row["lb"], *map(str, key)))
-            note = f"{row['completion_us']:,.1f} us, in cells {in_cells[key]:,.1f} us"
-            found.append(Metric(name, row["completion_us"] / in_cells[key], "ratio", note=note))
-    return found
+    return [
+        Metric(
+            "_".join(("time_over_ddc", row["lb"], *(str(row[name]) for name in apart))),
+            row["completion_us"] / ddc["completion_us"], "ratio",
+            note=f"{row['completion_us']:,.1f} us, in cells {ddc['completion_us']:,.1f} us",
+        )
+        for ddc, row in beside(rows, apart, "lb", "ddc")
+    ]

@@ -20,8 +20,7 @@ class Measured:
 
     @cached_property
     def ended_us(self) -> list[float]:
-        first, scale = self.transferred.outcome.first_ns, self.transferred.fabric.scale
-        return [scale.fabric_ns(self.transferred.done_ns[index] - first) / 1000 for index in self.flows.indexes]
+        return [self.transferred.done_us([index]) for index in self.flows.indexes]
 
     @cached_property
     def completion_us(self) -> list[float]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from emu.measure.line_rate import busiest_nic_us, line_us
 from emu.measure.transfers import Transferred
-from emu.nic.message import sent_and_received
 from emu.topology.even_split import EvenSplit
 from emu.topology.model import Port
 
@@ -50,21 +50,17 @@ class Hops:
     @cached_property
     def nic_us(self) -> float:
         """Fabric time that the busiest NIC needs at line rate, headers included."""
-        ports = self.plan.ports
-        return max(self._us(size, ports[nic].rate_bps) for of in sent_and_received(self.transferred.messages)
-                   for nic, size in of.items())
+        return busiest_nic_us(self.plan, self.transferred.messages)
 
     @property
     def planned_load(self) -> float:
         """Time that the busiest cable needs over the busiest NIC's: beyond 1 the network and not the NIC sets the time."""
-        ports = self.plan.ports
-        return max((self._us(size, ports[port].rate_bps) for port, size in self.planned_loads.items()), default=0) / self.nic_us
+        plan = self.plan
+        busiest_us = max((line_us(plan, size, plan.ports[port].rate_bps) for port, size in self.planned_loads.items()), default=0)
+        return busiest_us / self.nic_us
 
     def row(self) -> dict[str, float]:
         return {
             "mean_hops": self.mean, "planned_hops": self.planned_mean, "planned_load": self.planned_load,
             "hashed_ratio": self.hashed_ratio, "busbw_fraction": self.nic_us / self.transferred.completion_us,
         }
-
-    def _us(self, size_bytes: float, rate_bps: int) -> float:
-        return size_bytes * self.plan.frame_bytes / self.plan.topology.path_mtu_bytes * 8e6 / rate_bps

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from emu.collectives.schedule import Schedule
 from emu.collectives.traffic import traffic
 from emu.measure.balance import Balance
+from emu.measure.beside import Row, beside
 from emu.measure.metric import Metric, Series
 from emu.measure.transfers import Transferred
 from emu.measure.wire import Wire
-
-Row = Mapping[str, object]
 
 
 def row(schedule: Schedule, transferred: Transferred) -> dict[str, object]:
@@ -33,11 +32,7 @@ def curve(rows: Sequence[Row]) -> list[Series]:
 
 def pairs(rows: Sequence[Row], apart: Sequence[str]) -> Iterator[tuple[Row, Row]]:
     """(without PXN, with PXN) wherever everything else, named in `apart`, is equal."""
-    without = {tuple(row[name] for name in apart): row for row in rows if row["pxn"] == "off"}
-    for row in rows:
-        key = tuple(row[name] for name in apart)
-        if row["pxn"] == "on" and key in without:
-            yield without[key], row
+    return beside(rows, apart, "pxn", "off")
 
 
 def saved(rows: Sequence[Row], apart: Sequence[str]) -> list[Metric]:

@@ -10,9 +10,9 @@ from typing import Any
 from emu.errors import UsageError
 from emu.scenario.choice import Values
 from emu.scenario.ecn_profile import queue_profile
-from emu.topology.model import Topology
 from emu.topology.dragonfly import Dragonfly, DragonflyPlus
 from emu.topology.fat_tree import FatTree
+from emu.topology.model import Topology
 from emu.topology.shape import Shape
 from emu.topology.spine_leaf import SpineLeaf
 from emu.topology.torus import Torus, parse_dims
